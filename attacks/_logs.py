@@ -9,7 +9,7 @@ import numpy as np
 
 from tallystick.commit.log import Section
 from tallystick.commit.tensor import Array
-from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay.entries import Entries
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract

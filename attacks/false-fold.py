@@ -12,7 +12,7 @@ from typing import Any
 
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override
 

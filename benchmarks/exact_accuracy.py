@@ -23,7 +23,7 @@ import numpy as np
 
 from tallystick import _core, evaluate
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.cpu.engines import ENGINES, using
+from tallystick.contracts.exact.cpu.integers import ENGINES, using
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.run.execute.trainer import Options, train_job

@@ -16,7 +16,7 @@ from hypothesis import settings
 from tallystick import _core
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.products import thread_probe
+from tallystick.products import probe
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 # torch's threads wait for one another asleep: test processes share the processors, and a thread
@@ -127,7 +127,7 @@ def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     For long runs on several threads, into which no stranger comes (NUMERICS 1.7).
     """
-    monkeypatch.setattr(thread_probe, "entries", lambda: 0)
+    monkeypatch.setattr(probe, "entries", lambda: 0)
 
 
 @pytest.fixture(scope="session")

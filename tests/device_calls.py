@@ -12,9 +12,8 @@ import numpy as np
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import Device, Tensor
 from tallystick.kernels.views import view
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.registry import all_ops
+from tallystick.numerics.registry import all_ops, complete_attrs
 from tallystick.numerics.types import DTYPE_NAMES, TensorType, type_of
 from tallystick.program.layout import contiguous_strides, new_tensor
 

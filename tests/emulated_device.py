@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -18,8 +17,8 @@ import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device
 from tallystick.devices.kernel import Kernel, Run
-from tallystick.devices.sequence import Call, InTurn, Sequenced
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
 
@@ -48,7 +47,7 @@ def _kernel_there(run: Run) -> Run:
     return there
 
 
-class Island:
+class Island(Device):
     """The device (devices/device.py). `crossed` counts calls and bytes in each direction."""
 
     kind = name = "island"
@@ -67,12 +66,6 @@ class Island:
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return self._kernels(contract)
-
-    def alone(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return InTurn(calls)
 
     def prepare(self, contract: Contract) -> None:
         CPU.prepare(contract)

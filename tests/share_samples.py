@@ -16,7 +16,7 @@ from tallystick.job.job import Job
 from tallystick.job.parts import Parts, ProgramPart, Records
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import resolve_contract
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from tallystick.devices.cuda.device import Cuda
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.registry import all_ops
+from tallystick.numerics.registry import all_ops, complete_attrs
 from tallystick.numerics.types import TensorType
 from tallystick.program.layout import contiguous_strides, new_tensor
 from tallystick_bench.device_time import CONTRACT, facts, row, seconds, torch_on_gpu, torch_seconds

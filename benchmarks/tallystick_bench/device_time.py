@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tallystick.devices.context import find_device
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.find import find_device
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.numerics.contracts import find_contract
 

@@ -32,13 +32,12 @@ from unit.numerics import test_exact_operators as kernels
 from unit.opening import test_opening_exact as opening
 
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.cpu import convolution
+from tallystick.contracts.exact.cpu import operators
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     "contracts/exact/opening.py",
-    "contracts/exact/cpu/integers.py", "contracts/exact/cpu/products.py",
-    "contracts/exact/cpu/convolution.py", "contracts/exact/cpu/engines.py",
+    "contracts/exact/cpu/integers.py", "contracts/exact/cpu/operators.py",
     "products/following.py",
 )  # fmt: skip
 MOST_SECONDS = 60
@@ -278,11 +277,11 @@ Test = tuple[str, Callable[[], object]]
 
 
 def _conv(kind: str, budget: int) -> None:
-    before, convolution.BUDGET = convolution.BUDGET, budget
+    before, operators.BUDGET = operators.BUDGET, budget
     try:
         kernels.test_convolutions(kind, "")
     finally:
-        convolution.BUDGET = before
+        operators.BUDGET = before
 
 
 def tests() -> list[Test]:

@@ -32,7 +32,7 @@ from unit.protocol.validated import DECISION, PASS, make_validated_job
 from tallystick.commit.job import JobCommitment2
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import play

@@ -13,7 +13,7 @@ from golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
 from long_runs import cases, some
 
 from tallystick import _core
-from tallystick.contracts.exact.cpu.engines import ENGINES, using
+from tallystick.contracts.exact.cpu.integers import ENGINES, using
 from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 

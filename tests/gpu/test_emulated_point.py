@@ -14,13 +14,12 @@ from vectors.kernel_cases_answer import WORDS_AT
 
 import tallystick
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.launch import merged, spread
-from tallystick.devices.cuda.point import takes_fours
+from tallystick.devices.cuda.launch import merged, spread, takes_fours
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.operators.elementwise import FUNCTIONS
+from tallystick.numerics.registry import complete_attrs
 from tallystick.numerics.types import DTYPES, type_of
 from tallystick.program.layout import contiguous_strides
 

@@ -20,10 +20,9 @@ from test_rounded_vectors import BOUNDED_LOGS
 from unit.rounding.recorded import JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 from unit.rounding.test_bounded import every_operator, everything
 
-from tallystick.contracts.replay.blocks import Entries, decode
 from tallystick.contracts.replay.bounded import cuda_log as device_log
-from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, LogOutcome
-from tallystick.contracts.replay.bounded.log_probe import logs_differ
+from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, LogOutcome, logs_differ
+from tallystick.contracts.replay.entries import Entries, decode
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.devices.context import ExecutionContext

@@ -19,7 +19,7 @@ from emulated_gpu import EmulatedDriver, emulated_gpu
 from reference.orders import Nudged
 
 from tallystick.commit.log import Section
-from tallystick.contracts.replay.blocks import Blocks
+from tallystick.contracts.replay.entries import Blocks
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import DigestOnly
 from tallystick.contracts.replay.steps import LoggedSteps

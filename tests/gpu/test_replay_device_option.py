@@ -14,7 +14,7 @@ from test_device_option import command
 from unit.run.replay_tools import forging, trained
 
 from tallystick.commit.log import Section
-from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay.entries import Entries
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import RunSummary

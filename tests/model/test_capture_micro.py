@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.capture.api import capture_eval
 from tallystick.program.check import check_program

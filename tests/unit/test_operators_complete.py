@@ -18,12 +18,11 @@ from reference.ops import REFERENCE
 from vectors.kernel_format import Case, groups, load
 
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.contracts.rounded.cpu.operators import rounded_kernel
+from tallystick.contracts.rounded.cpu import rounded_kernel
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, lookup
+from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, complete_attrs, lookup
 from tallystick.numerics.types import type_of
 from tallystick.opening.quantity import opening
 from tallystick.opening.real_pointwise import real_graph

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import split
+from tallystick.numerics.operators.reduction import split
 from tallystick_bench.scale import checking
 from tallystick_bench.scale.assumed import ASSUMED
 from tallystick_bench.scale.jobs import GROWTH, WIDE_CUT, ScaleJob

@@ -12,8 +12,7 @@ import pytest
 
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS, LOCAL, OF_ANSWERS
-from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.registry import OpSpec, all_ops
+from tallystick.numerics.registry import OpSpec, all_ops, complete_attrs
 from tallystick.numerics.types import AttrValue, TensorType
 
 SPEC = Path(__file__).resolve().parents[2] / "spec"

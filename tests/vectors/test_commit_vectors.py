@@ -30,8 +30,8 @@ from tallystick.commit import tensor as tensors
 from tallystick.commit.encoding import sha256
 from tallystick.commit.members import Members
 from tallystick.commit.tensor import DTYPES
-from tallystick.contracts.replay import blocks
-from tallystick.contracts.replay.packed import pack
+from tallystick.contracts.replay import entries as blocks
+from tallystick.contracts.replay.entries import pack
 from tallystick.job.format2 import commitment_members, read_commitment
 from tallystick.limits import LIMITS
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tallystick import _core
-from tallystick.contracts.exact.cpu.engines import ENGINES, using
+from tallystick.contracts.exact.cpu.integers import ENGINES, using
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.registry import all_ops
 

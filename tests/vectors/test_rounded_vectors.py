@@ -15,9 +15,8 @@ from replay_cases import BOUNDED_FORMAT, PUBLISHED_FORMAT
 
 from tallystick import _core
 from tallystick.commit.log import BLOCK_ELEMENTS, BOUNDED, Section
-from tallystick.contracts.replay import blocks
-from tallystick.contracts.replay.blocks import Blocks, Entries
-from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay import entries as blocks
+from tallystick.contracts.replay.entries import Blocks, Entries, pack, unpack
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.errors import CorruptFileError
 from tallystick.kernels.evaluate import evaluate

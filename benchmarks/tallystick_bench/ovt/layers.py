@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.contracts.replay.calibration.thresholds import opposite_pairs, search
+from tallystick.contracts.replay.calibration import opposite_pairs, search
 from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.numerics.contracts import MAX_BITS
 from tallystick.numerics.registry import lookup

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tallystick.numerics.operators.fold import split
+from tallystick.numerics.operators.reduction import split
 
 
 def share(parts: int, workers: int, rank: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from device_code import ptx, resources, rules, sass
 from device_code.allowed import Allowances
 from device_code.toolchain import ROOT, SOURCES, Toolchain, ToolError, find_toolchain, workers
 from tallystick.devices.cuda import source
-from tallystick.devices.cuda.flags import ARCHITECTURES, OPTIONS
+from tallystick.devices.cuda.source import ARCHITECTURES, OPTIONS
 from tallystick.errors import EnvironmentRefusedError
 
 PAGE = ROOT / "docs" / "proofs" / "ptxas.md"

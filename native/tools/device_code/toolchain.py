@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.devices.cuda.flags import FMAD, INCLUDE_FOLDERS, OPTIONS
+from tallystick.devices.cuda.source import FMAD, INCLUDE_FOLDERS, OPTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "native" / "cuda"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.signing import PublicKey
-from tallystick.devices.find import context_on
+from tallystick.devices.context import context_on
 from tallystick.job.job import Job
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener

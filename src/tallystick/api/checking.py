@@ -18,8 +18,7 @@ from tallystick.answers.text import ModelWords, findings, findings_of_encoding
 from tallystick.answers.words import AnyJob, Said
 from tallystick.api.begun import BegunOnce
 from tallystick.commit.signing import PublicKey
-from tallystick.devices.context import ExecutionContext
-from tallystick.devices.find import context_on
+from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.errors import CannotCheckError, DigestMismatchError
 
 

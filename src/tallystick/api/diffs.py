@@ -15,8 +15,7 @@ from tallystick.comparing.repeated import Repeated
 from tallystick.comparing.runs import RunsComparison
 from tallystick.comparing.tracefile import TraceReader, is_trace
 from tallystick.comparing.traces import compare_traces
-from tallystick.devices.context import ExecutionContext
-from tallystick.devices.find import context_on
+from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import MANIFEST, Job

@@ -10,8 +10,7 @@ from pathlib import Path
 from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.devices.context import ExecutionContext
-from tallystick.devices.find import context_on
+from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import present, read_file

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tallystick.commit.signing import PrivateKey
-from tallystick.devices.find import context_on
+from tallystick.devices.context import context_on
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.objects.address import is_url
 from tallystick.disk.objects.store import Counts

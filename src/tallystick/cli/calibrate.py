@@ -14,8 +14,7 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.contracts.replay.calibration.sample import ELEMENTS
-from tallystick.contracts.replay.calibration.thresholds import Threshold
+from tallystick.contracts.replay.calibration import ELEMENTS, Threshold
 from tallystick.contracts.replay.stock.emulated import kinds
 from tallystick.devices.context import ExecutionContext
 from tallystick.disk.regular import present

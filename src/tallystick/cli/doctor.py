@@ -14,9 +14,9 @@ import click
 
 from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
+from tallystick.devices.context import find_device
 from tallystick.devices.device import Device
 from tallystick.devices.environment import environment_holds
-from tallystick.devices.find import find_device
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
 from tallystick.installed import tallystick_version

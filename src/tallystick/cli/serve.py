@@ -24,8 +24,7 @@ from tallystick.commit.signing import Envelope, PublicKey, verify_run
 from tallystick.delegation.offer import Offer
 from tallystick.delegation.ordered import check_ordered
 from tallystick.delegation.rules import Rules
-from tallystick.devices.context import ExecutionContext
-from tallystick.devices.find import context_on
+from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import is_directory, present

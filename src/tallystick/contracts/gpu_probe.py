@@ -15,11 +15,10 @@ import numpy as np
 from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.cpu import CPU
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.elementwise import FUNCTIONS
-from tallystick.numerics.registry import all_ops
-from tallystick.numerics.types import DTYPE_NAMES, DTYPES, type_of
+from tallystick.numerics.registry import all_ops, complete_attrs
+from tallystick.numerics.types import DTYPES, type_of
 from tallystick.products.cuda.tiles import FORCED, TILES
 
 if TYPE_CHECKING:
@@ -70,14 +69,8 @@ def _cases() -> Iterator[Case]:
     sizes = {"normalized_shape": (77,), "eps": 1e-5}
     yield "aten.native_layer_norm", sizes, [floats(6, 77), floats(77), floats(77)]
     index = rng.integers(0, 11, (4, 9))
-    yield (
-        "aten.embedding_dense_backward",
-        {"num_weights": 11, "padding_idx": -1},
-        [
-            floats(4, 9, 20),
-            index,
-        ],
-    )
+    sizes = {"num_weights": 11, "padding_idx": -1}
+    yield "aten.embedding_dense_backward", sizes, [floats(4, 9, 20), index]
     key = np.array([7, 3], np.int64)
     yield "tallystick.dropout_mask", {"draw": 2, "p": 0.3, "shape": (33, 7)}, [key]
     yield "tallystick.normal", {"draw": 1, "mean": 0.5, "std": 2.0, "shape": (301,)}, [key]
@@ -131,8 +124,8 @@ def same(device: Cuda, contract: Contract, case: Case) -> bool:
     complete = complete_attrs(spec, attrs, types)
     expected = [np.empty(t.shape, DTYPES[t.dtype]) for t in spec.infer(complete, types)]
     CPU.kernels(contract)[op].run(complete, arrays, expected)
-    inputs = [_there(device, array) for array in arrays]
-    outputs = [_there(device, array) for array in expected]
+    inputs = [device.there(array) for array in arrays]
+    outputs = [device.there(array) for array in expected]
     for tensor, array in zip(outputs, expected, strict=True):
         device.write(np.zeros_like(array), tensor)
     device.kernels(contract)[op].run(complete, inputs, outputs)
@@ -142,7 +135,7 @@ def same(device: Cuda, contract: Contract, case: Case) -> bool:
 
 def _replays(device: Cuda) -> bool:
     """True if copies that were recorded are made again for every run."""
-    target = _there(device, np.zeros((40, 50), np.float32))
+    target = device.there(np.zeros((40, 50), np.float32))
     source = device.contiguous("f32", (50, 40))
     turned = device.view(source, 0, "f32", (40, 50), (4, 160))
     copies = device.sequence([(lambda _, i, o: device.copy(i[0], o[0]), {}, [turned], [target])])
@@ -158,14 +151,8 @@ def _replays(device: Cuda) -> bool:
 def _hashes(device: Cuda) -> bool:
     """True if tensors around the sizes of leaves and groups of leaves have their digests."""
     arrays = [np.arange(n).astype(np.uint8) for n in (0, 1, 2047, 2048, 2049, 600_000)]
-    there = [_there(device, array) for array in arrays]
+    there = [device.there(array) for array in arrays]
     return list(device.digests(there)) == [tensor_digest(array) for array in arrays]
-
-
-def _there(device: Cuda, array: np.ndarray) -> Any:
-    tensor = device.contiguous(DTYPE_NAMES[array.dtype], array.shape)
-    device.write(array, tensor)
-    return tensor
 
 
 def check_gpu(device: Cuda, contract: Contract, more: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
-"""The execution context: the device, the threads and the instruction set of an execution.
+"""The execution context: the device, the threads and the instruction set of an execution; and
+devices by the names that people give them.
 
 The caller passes it to all code that executes steps, so that two runs, or a run and a dispute,
 live in one process without a setting in common. It never changes a bit (NUMERICS 1.8). A thread
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from tallystick import _core
@@ -19,6 +20,7 @@ from tallystick.devices.cpu import CPU
 from tallystick.devices.device import Device
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import EnvironmentRefusedError, UsageError
+from tallystick.numerics.contracts import parse_contract
 
 MOST_THREADS = 256
 
@@ -102,3 +104,54 @@ def in_its_context(method: Callable[Concatenate[T, P], R]) -> Callable[Concatena
 
 # A context on the processor that leaves threads and isa open.
 DEFAULT = ExecutionContext()
+
+
+# --- devices by name ------------------------------------------------------------------------------
+@lru_cache(maxsize=8)
+def _gpu(ordinal: int) -> Device:
+    """One object for a GPU in a process: its tensors and its turns belong to it."""
+    # Imported late: the processor needs none of it.
+    from tallystick.devices.cuda.device import Cuda
+    from tallystick.devices.cuda.nvidia import NvidiaDriver
+
+    return Cuda(NvidiaDriver(ordinal))
+
+
+@lru_cache(maxsize=8)
+def _torch_gpu(name: str) -> Device:
+    try:
+        from tallystick.devices.torch import TorchDevice
+    except ImportError as error:
+        raise EnvironmentRefusedError(
+            "The published form computes on a GPU with torch, which is missing.",
+            'Install it with: pip install "tallystick[train]", or compute with --device cpu.',
+        ) from error
+    return TorchDevice(name)
+
+
+def find_device(name: str, contract: str) -> Device:
+    """The device called `name` ("cpu", "cuda", "cuda:1") for steps under `contract`.
+
+    Under the published form of replay/1 a GPU computes with torch's kernels (NUMERICS 14.9), else
+    with this package's. Raises UsageError for another name, EnvironmentRefusedError where the
+    machine has no such device, UnsupportedVersionError for an unknown contract.
+    """
+    if name == "cpu":
+        return CPU
+    from tallystick.devices.cuda.nvidia import ordinal_of
+
+    ordinal = ordinal_of(name)
+    kind = parse_contract(contract).kind_on_gpu
+    return _torch_gpu(f"cuda:{ordinal}") if kind == "torch" else _gpu(ordinal)
+
+
+def context_on(
+    name: str, contract: Callable[[], str], threads: int | None = None
+) -> ExecutionContext:
+    """A context on the device called `name`. Raises as find_device and ExecutionContext.
+
+    `contract` is asked only where the device depends on it: to ask may mean to read a job's file.
+    """
+    if name == "cpu":
+        return ExecutionContext(threads)
+    return ExecutionContext(threads, device=find_device(name, contract()))

@@ -6,26 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.devices.arrays import copy
-from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
-from tallystick.devices.recorded import RecordedCalls
-from tallystick.devices.sequence import Call, Sequenced
+from tallystick.devices.device import ALIGNMENT, Device
+from tallystick.devices.kernel import copy
 from tallystick.numerics.blocks import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
 
 _LAID = {**DTYPES, **BLOCK_DTYPES}
 
 
-class Processor(DeviceBase):
+class Processor(Device):
     """The processor."""
 
     kind = name = "cpu"
     architecture = ""
     takes_blocks = True
     hashes_beside = True
-
-    def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return RecordedCalls(calls)
 
     def allocate(self, nbytes: int) -> np.ndarray:
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)

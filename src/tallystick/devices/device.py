@@ -7,15 +7,16 @@ difference between devices. A contract says which kernels compute on a device (`
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.devices.sequence import Call, InTurn, Sequenced
+from tallystick.devices.sequence import Call, RecordedCalls, Sequenced
 
 if TYPE_CHECKING:
     from tallystick.devices.cuda.device import Cuda
@@ -30,41 +31,42 @@ ALIGNMENT = 64
 _KEPT_TABLES = 64
 
 
-class Device(Protocol):
-    """A device. Its methods are called inside of an execution context (context.py)."""
+class Device(ABC):
+    """A device. Its methods are called inside of an execution context (context.py).
 
-    @property
-    def name(self) -> str:
-        """The name for people and for reports, such as "cpu"."""
+    What most devices have in common is here: calls run one by one, threads need no turns, memory is
+    free with its last reference, and digests are those of the bytes on the host.
+    """
 
-    @property
-    def kind(self) -> str:
-        """ "cpu", "cuda" or "torch": by what a contract knows its kernels for a device."""
+    # For people and for reports, such as "cpu".
+    name: str
+    # "cpu", "cuda" or "torch": by what a contract knows its kernels for a device.
+    kind: str
+    # The instruction set ("sm_90"); empty on the processor, where the core has a choice of them.
+    architecture: str
+    # True if nodes along large values are executed for some rows at a time (program/grouping.py).
+    takes_blocks: bool
+    # True if a second thread may call `digest` and `host` while this device executes a step, and
+    # `host` gives a tensor's own memory. Elsewhere a checkpoint is hashed and stored between steps.
+    hashes_beside: bool
 
-    @property
-    def architecture(self) -> str:
-        """The instruction set of the device ("sm_90"); empty on the processor, where the core has
-        a choice of them."""
+    def __init__(self) -> None:
+        # Bounded, since the numbers of a contract are another party's.
+        self._kernels = lru_cache(maxsize=_KEPT_TABLES)(self._made)
 
-    @property
-    def takes_blocks(self) -> bool:
-        """True if nodes along large values are executed for some rows at a time
-        (program/grouping.py)."""
-
-    @property
-    def hashes_beside(self) -> bool:
-        """True if a second thread may call `digest` and `host` while this device executes a step,
-        and `host` gives a tensor's own memory. Elsewhere a checkpoint is hashed and stored between
-        two steps."""
+    def _made(self, contract: Contract) -> Mapping[str, Kernel]:
+        return contract.kernels(self)
 
     def alone(self) -> AbstractContextManager[object]:
         """Held by a thread that computes on the device. Blocks may be nested.
 
         A GPU has one queue of work and one scratch memory, so threads take turns there.
         """
+        return nullcontext()
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         """Prepare calls of this device's kernels and of `copy`, which run many times."""
+        return RecordedCalls(calls)
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         """Operator name to kernel under `contract`; views have none (views.py).
@@ -72,6 +74,7 @@ class Device(Protocol):
         Under a contract that keeps a log, these are the kernels of an empty log (NUMERICS 14.5). An
         operator that is not in the mapping has no kernel on this device.
         """
+        return self._kernels(contract)
 
     def prepare(self, contract: Contract) -> None:
         """Prepare for a step. The executor calls this once a step, before any kernel of `contract`.
@@ -79,18 +82,21 @@ class Device(Protocol):
         Raises EnvironmentRefusedError where kernels that the contract needs are not admissible
         (NUMERICS 14.3), or compute in another floating-point environment (1.7).
         """
+        contract.prepare(self)
 
+    @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate uninitialised memory, at an address divisible by ALIGNMENT. Raises
         MemoryError."""
 
-    def free(self, buffer: Buffer) -> None:
+    def free(self, buffer: Buffer) -> None:  # noqa: B027 (most have nothing to do)
         """Free the buffer. The caller does not use it afterwards.
 
         Only the memory of one call is freed so. The memory of an executor or a state is free when
         none of its tensors is left, which the device counts.
         """
 
+    @abstractmethod
     def view(
         self,
         base: Buffer | Tensor,
@@ -102,62 +108,35 @@ class Device(Protocol):
         """A tensor inside `base`, which is a buffer or a C-contiguous tensor. `offset` and
         `strides` are in bytes; `dtype` is a name of NUMERICS 1.1."""
 
+    @abstractmethod
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Copy the bits of `source`, of any strides, into the C-contiguous `target` of its type."""
 
+    @abstractmethod
     def write(self, host: np.ndarray, target: Tensor) -> None:
         """Copy the bits of a host array into a tensor of its type."""
 
+    @abstractmethod
     def host(self, tensor: Tensor) -> np.ndarray:
         """The tensor's elements on the host: its own memory where it lies there, else a copy."""
 
     def digest(self, tensor: Tensor) -> bytes:
         """The tensor digest (COMMITMENTS 3.5)."""
+        return self.digests([tensor])[0]
 
     def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
         """The tensor digest of each, together: a device hashes many tensors at once and copies all
         digests to the host at once."""
+        return [tensor_digest(self.host(tensor)) for tensor in tensors]
 
+    @abstractmethod
     def problem(self, tensor: Tensor, dtype: str, shape: Sequence[int]) -> str:
         """Say why `tensor` is not a C-contiguous tensor of this type on this device; empty if it
         is."""
 
     def writable(self, tensor: Tensor) -> bool:
         """True if the tensor may be written to."""
-
-
-class DeviceBase:
-    """What devices of this package have in common. A class keeps of it what holds there too: calls
-    run one by one, threads need no turns, memory is free with its last reference, and digests are
-    those of the bytes on the host."""
-
-    def __init__(self) -> None:
-        # Bounded, since the numbers of a contract are another party's.
-        self._kernels = lru_cache(maxsize=_KEPT_TABLES)(self._made)
-
-    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        return self._kernels(contract)
-
-    def _made(self, contract: Contract) -> Mapping[str, Kernel]:
-        return contract.kernels(cast(Device, self))
-
-    def prepare(self, contract: Contract) -> None:
-        contract.prepare(cast(Device, self))
-
-    def alone(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return InTurn(calls)
-
-    def free(self, buffer: Buffer) -> None:
-        pass
-
-    def digest(self, tensor: Tensor) -> bytes:
-        return cast(Device, self).digests([tensor])[0]
-
-    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
-        return [tensor_digest(cast(Device, self).host(tensor)) for tensor in tensors]
+        return True
 
 
 def is_cuda(device: Device) -> TypeGuard[Cuda]:

@@ -1,10 +1,13 @@
-"""The kernel: what computes one operator on a device."""
+"""The kernel: what computes one operator on a device; and what kernels share: operands of a call,
+masks as bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import numpy as np
 
 from tallystick import _core
 from tallystick.devices.device import Tensor
@@ -34,16 +37,9 @@ class Kernel:
     attends: Run | None = None
 
 
-def entry(
-    _name: str,
-    run: Any,
-    strided: bool = False,
-    inplace: tuple[tuple[int, int], ...] = (),
-    widens: tuple[int, ...] = (),
-    attends: Run | None = None,
-) -> Kernel:
+def entry(_name: str, run: Run, **marks: Any) -> Kernel:
     """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
-    return Kernel(run, strided, inplace, widens, attends)
+    return Kernel(run, **marks)
 
 
 def replaced(
@@ -91,3 +87,18 @@ def refused_operands(error: BaseException) -> bool:
     interrupt, a fault of this program) says nothing about the run.
     """
     return isinstance(error, RefusedOperandsError | _core.OperandError)
+
+
+Arrays = Sequence[np.ndarray | None]
+Outputs = Sequence[np.ndarray]
+
+
+def as_bytes(mask: np.ndarray) -> np.ndarray:
+    """A bool array as bytes 0 and 1, without a copy: kernels read masks in this form."""
+    return mask.view(np.uint8)
+
+
+def copy(x: np.ndarray, out: np.ndarray) -> None:
+    """Copy the bits of x, of any strides, into C-contiguous `out` of the same dtype and shape."""
+    kind = {1: np.uint8, 2: np.uint16}.get(x.itemsize)  # of the others the core knows the dtypes
+    _core.copy_strided(*((x, out) if kind is None else (x.view(kind), out.view(kind))))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tallystick.devices.device import ALIGNMENT, DeviceBase
+from tallystick.devices.device import ALIGNMENT, Device
 from tallystick.errors import EnvironmentRefusedError, RefusedOperandsError, UsageError
 from tallystick.numerics.types import DTYPES, TensorType
 
@@ -59,7 +59,7 @@ def _device_called(name: str) -> torch.device:
         ) from None
 
 
-class TorchDevice(DeviceBase):
+class TorchDevice(Device):
     """The memory and the kernels of the torch device `name` ("cpu", "cuda", "cuda:1").
 
     Its tensors are torch's. In a step the batch, the scalars and the key go there; the loss and the

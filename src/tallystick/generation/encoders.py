@@ -18,10 +18,9 @@ from tallystick.answers.encoding_programs import pooling_program, rows_program
 from tallystick.answers.layout import EMBEDDING
 from tallystick.answers.model import Model
 from tallystick.commit.tensor import Array
-from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Run, operand
+from tallystick.devices.kernel import Arrays, Outputs, Run, operand
 from tallystick.errors import UsageError
 from tallystick.generation.cut import LOGITS
 from tallystick.generation.forward import rows_of_program

@@ -13,9 +13,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Run, operand
+from tallystick.devices.kernel import Arrays, Outputs, Run, operand
 from tallystick.kernels.loops import pointwise_operators
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract

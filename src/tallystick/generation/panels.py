@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Run, operand
-from tallystick.devices.recorded import one_call
+from tallystick.devices.kernel import Arrays, Outputs, Run, operand
+from tallystick.devices.sequence import one_call
 from tallystick.kernels.views import view
 from tallystick.numerics.blocks import block_format
 from tallystick.numerics.contracts import Contract

@@ -15,9 +15,8 @@ from tallystick.devices.cpu import CPU
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.kernels.views import view
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import Contract, find_without_log
-from tallystick.numerics.registry import OpSpec, all_ops
+from tallystick.numerics.registry import OpSpec, all_ops, complete_attrs
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
 Result = np.ndarray | tuple[np.ndarray, ...]

@@ -1,8 +1,7 @@
 """Binary32 arithmetic on a handful of numbers for opening rules, bit for bit the contract's.
 
 numpy's own +, -, *, / and sqrt on float32 arrays are IEEE-754 operations (NUMERICS 1.3). This
-module has the operations that numpy lacks: fma (1.4), canonical NaN (1.5), a chunk of a DOT (2.1),
-elementary functions.
+module has the operations that numpy lacks: canonical NaN (1.5), a chunk of a DOT (2.1).
 """
 
 from __future__ import annotations
@@ -21,23 +20,6 @@ from tallystick.opening.quantity import Array
 def canonical(x: Any) -> Array:
     """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
     return cast(Array, x) if isinstance(x, Approx) else elements.canonical(x)
-
-
-def rn32(x: float) -> np.float32:
-    """RN32 of a binary64 number (NUMERICS 1.2, 1.9)."""
-    with np.errstate(all="ignore"):
-        return cast(np.float32, np.float32(x))
-
-
-def fma(a: Any, b: Any, c: Any) -> Array:
-    """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4)."""
-    return elements.fma(a, b, c)
-
-
-def function(name: str, x: Any) -> Array:
-    """An elementary function of NUMERICS 5 by its operator name, such as "aten.exp"."""
-    array = np.ascontiguousarray(x, dtype=np.float32)
-    return np.asarray(evaluate(name, array))
 
 
 def accumulated(state: Any, added: Any, count: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
@@ -15,7 +16,7 @@ from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
-from tallystick.numerics.operators.fold import split
+from tallystick.numerics.operators.reduction import folded
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Condition, Expr, resolved, values_below
@@ -264,7 +265,7 @@ class _Opened:
 
         @np.errstate(all="ignore")
         def compute(source: Source, given: Needs) -> Any:
-            total = folded([np.asarray(x, DTYPES[part.dtype]) for x in given])
+            total = folded([np.asarray(x, DTYPES[part.dtype]) for x in given], operator.add)
             return canonical(total / divisor(source, (), None)).reshape(-1)[0]
 
         return Local(part.name, part.dtype, compute, tuple(map(term, range(self._count(part)))))
@@ -457,15 +458,6 @@ class _Opened:
         """An axis of an attribute, or a number, counted from the front."""
         held = integer(self.site.attrs, axis) if isinstance(axis, str) else axis
         return axis_of(self.site.op, held, rank)
-
-
-def folded(xs: Sequence[Array]) -> Array:
-    """S (NUMERICS 10.12)."""
-    if len(xs) == 1:
-        return xs[0]
-    half = split(len(xs))
-    total: Array = folded(xs[:half]) + folded(xs[half:])
-    return total
 
 
 def _opened(site: Site) -> tuple[_Opened, Part]:

@@ -109,7 +109,9 @@ def _pow(attrs: Attrs, xs: Operands) -> Any:
 
 
 # -- optimizers (11) -----------------------------------------------------------------------------
-def _adam(attrs: Attrs, xs: Operands, decoupled: bool) -> list[Any]:
+@real_graph("tallystick.adamw_step", "tallystick.adam_step", named=True)
+def _adam(op: str, attrs: Attrs, xs: Operands) -> Any:
+    decoupled = op == "tallystick.adamw_step"
     p, g, m, v, lr, power1, power2 = xs[:7]
     if len(xs) > 7 and xs[7] is not None:
         g = g * xs[7]
@@ -122,16 +124,6 @@ def _adam(attrs: Attrs, xs: Operands, decoupled: bool) -> list[Any]:
     below = r.sqrt(v) / r.sqrt(1.0 - power2) + number(attrs, "eps")
     kept = p * (1.0 - lr * decay) if decoupled else p
     return [kept - step * (m / below), m, v]
-
-
-@real_graph("tallystick.adamw_step")
-def _adamw_step(attrs: Attrs, xs: Operands) -> Any:
-    return _adam(attrs, xs, decoupled=True)
-
-
-@real_graph("tallystick.adam_step")
-def _adam_step(attrs: Attrs, xs: Operands) -> Any:
-    return _adam(attrs, xs, decoupled=False)
 
 
 @real_graph("tallystick.sgd_step")

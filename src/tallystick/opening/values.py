@@ -97,28 +97,24 @@ def needs_of(quantity: Quantity, source: Source) -> Needs:
 
 def sum_block(values: Array) -> Scalar:
     """SUM of at most BLOCK values in their own dtype (NUMERICS 3.1, one block)."""
-    if values.dtype == np.float64:
-        return _sum_block_64(values)
-    if values.dtype == REAL:
-        return cast(Scalar, _sum_blocks_real(values[None])[0])
-    return cast(Scalar, np.asarray(evaluate("aten.sum", np.ascontiguousarray(values)))[()])
+    return cast(Scalar, _sum_rows(values[None])[0])
 
 
-def _sum_block_64(values: Array) -> Scalar:
-    """The same tree in binary64, which no operator has by itself (NUMERICS 3.6)."""
-    return cast(Scalar, _sum_rows_64(values[None])[0])
-
-
-def _sum_blocks_real(rows: Array) -> Array:
-    """Values and bounds by themselves, each as SUM64 (NUMERICS 14.11)."""
-    found = np.empty(len(rows), REAL)
-    for name in ("x", "e"):
-        found[name] = _sum_rows_64(np.ascontiguousarray(rows[name]))
-    return found
+def _sum_rows(rows: Array) -> Array:
+    """SUM of each row of at most BLOCK values, in their own dtype; of real numbers the values and
+    the bounds by themselves, each as SUM64 (NUMERICS 3.1, 14.11)."""
+    if rows.dtype == np.float64:
+        return _sum_rows_64(rows)
+    if rows.dtype == REAL:
+        found = np.empty(len(rows), REAL)
+        for name in ("x", "e"):
+            found[name] = _sum_rows_64(np.ascontiguousarray(rows[name]))
+        return found
+    return np.asarray(evaluate("aten.sum", np.ascontiguousarray(rows), dim=(1,), keepdim=False))
 
 
 def _sum_rows_64(rows: Array) -> Array:
-    """The SUM64 block of each row of at most BLOCK values (NUMERICS 3.1, 3.6)."""
+    """The same tree in binary64, which no operator has by itself (NUMERICS 3.6)."""
     if not rows.shape[1]:
         return np.zeros(len(rows))
     lanes = np.full((len(rows), 32), -0.0)
@@ -167,17 +163,11 @@ def tree_values(
 
 def _sum_blocks(values: Array) -> Array:
     """The block values of consecutive BLOCK-long blocks of `values`."""
-    whole = len(values) // BLOCK
-    rows = np.ascontiguousarray(values[: whole * BLOCK].reshape(whole, BLOCK))
-    if values.dtype == np.float64:
-        sums = _sum_rows_64(rows)
-    elif values.dtype == REAL:
-        sums = _sum_blocks_real(rows)
-    else:
-        sums = np.asarray(evaluate("aten.sum", rows, dim=(1,), keepdim=False))
-    if whole * BLOCK == len(values):
+    whole = len(values) // BLOCK * BLOCK
+    sums = _sum_rows(values[:whole].reshape(-1, BLOCK))
+    if whole == len(values):
         return sums
-    return np.append(sums, sum_block(values[whole * BLOCK :])).astype(values.dtype)
+    return np.append(sums, sum_block(values[whole:])).astype(values.dtype)
 
 
 def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Array:

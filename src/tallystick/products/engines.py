@@ -16,8 +16,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.products.blas import threads_limited
-from tallystick.products.probe import check_engine
-from tallystick.products.thread_probe import check_threads
+from tallystick.products.probe import check_engine, check_threads
 
 
 class ProductEngine(Protocol):

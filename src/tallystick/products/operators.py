@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from tallystick.devices.kernel import operand, optional
-from tallystick.numerics.operators.common import number
-from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.numerics.operators.common import number, output_mask
+from tallystick.numerics.operators.dot import geometry
 from tallystick.numerics.types import Attrs
 
 MATRIX_OPERATORS = ("aten.mm", "aten.bmm", "aten.addmm")
@@ -200,7 +200,7 @@ def convolutions(
         yield Convolution("y", x, weight, bias, outputs[0], form)
         return
     grad, x, weight = (operand(inputs, i) for i in range(3))
-    wanted = zip(("x", "weight", "bias"), output_mask(attrs), strict=True)
+    wanted = zip(("x", "weight", "bias"), output_mask(op, attrs), strict=True)
     whole = Convolution("y", x, weight, None, grad, form)
     for name, out in zip((name for name, on in wanted if on), outputs, strict=True):
         yield whole.into(name, out)

@@ -7,7 +7,7 @@ import re
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import is_contract, parse_contract
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.registry import InTypes, OpSpec, check_attrs
 from tallystick.numerics.types import DTYPES, STORED, Attrs, AttrValue, TensorType
 from tallystick.program.ir import (

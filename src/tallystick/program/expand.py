@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.operators.fold import FOLD, MOST_PARTS, WIDTH
+from tallystick.numerics.operators.reduction import FOLD, MOST_PARTS, WIDTH
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Tensor
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import Attrs
 from tallystick.program.executor import Executor
 from tallystick.program.expand import Expanded

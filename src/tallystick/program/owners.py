@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
 from tallystick.program.cutting import is_large, may_be_cut, range_type, ranges
 from tallystick.program.ir import COMMIT, Program, Value

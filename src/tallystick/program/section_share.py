@@ -10,7 +10,7 @@ import numpy as np
 from tallystick.commit.split import subtrees
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Buffer, Tensor
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.carry import Carrying, zeros_of
 from tallystick.program.expand import Expanded, expand
 from tallystick.program.folded_tail import folded_values

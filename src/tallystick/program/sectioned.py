@@ -15,7 +15,7 @@ import numpy as np
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.executor import Executor
 from tallystick.program.expand import Expanded, ExpandedNodes, expand, reads_carried

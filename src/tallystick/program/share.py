@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.carry import Carrying, zeros_of

@@ -17,7 +17,7 @@ import numpy as np
 from tallystick.commit.signing import RunCommitment
 from tallystick.commit.tensor import DTYPES, widened
 from tallystick.contracts.exact.opening import shown as shown_blocks
-from tallystick.contracts.rounded.accumulators import shown
+from tallystick.contracts.rounded.opening import shown
 from tallystick.opening.quantity import ACCUMULATOR, BLOCKS, REAL
 from tallystick.protocol.bodies import Body, NodeBody
 from tallystick.protocol.facts import Facts

@@ -14,8 +14,7 @@ import numpy as np
 from tallystick.commit import merkle
 from tallystick.commit.log import BLOCK_BYTES, BOUNDED, ENTRIES_PER_BYTE, Section, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof, chain_digest, extend_log_chain
-from tallystick.contracts.replay.blocks import decode_block
-from tallystick.contracts.replay.packed import unpack
+from tallystick.contracts.replay.entries import decode_block, unpack
 from tallystick.errors import CorruptFileError
 from tallystick.protocol.bodies import HashesBody, LogBody
 from tallystick.protocol.game import (

@@ -24,7 +24,7 @@ from tallystick.commit.state import (
     chain_digest,
     extend_log_chain,
 )
-from tallystick.contracts.replay.blocks import WORD, Blocks
+from tallystick.contracts.replay.entries import WORD, Blocks
 from tallystick.contracts.replay.sections import operators_of
 from tallystick.disk.files import make_directory
 from tallystick.errors import CounterpartyError, UsageError

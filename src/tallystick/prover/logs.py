@@ -9,7 +9,7 @@ from __future__ import annotations
 from tallystick.commit import merkle
 from tallystick.commit.log import BLOCK_BYTES, BOUNDED, block_hashes, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain
-from tallystick.contracts.replay.blocks import Blocks
+from tallystick.contracts.replay.entries import Blocks
 from tallystick.errors import DigestMismatchError
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody

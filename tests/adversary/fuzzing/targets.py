@@ -44,7 +44,7 @@ from tallystick.commit.signing import (
     verify_run,
 )
 from tallystick.commit.tensor import TensorOpening
-from tallystick.contracts.replay import blocks, packed
+from tallystick.contracts.replay import entries as logged
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.disk.tensorfile import read_tensors
@@ -216,17 +216,17 @@ def _record(world: World) -> Check:
 def _block(data: bytes) -> None:
     kind, rest = (data[0] % 3 if data else 0), data[1:]
     if kind == 0:
-        blocks.decode_block(3, rest)
+        logged.decode_block(3, rest)
     elif kind == 1:
         section = Section(0, 0, 2 * BLOCK_ELEMENTS + 7, BOUNDED)
-        found = blocks.from_payload(section, rest)
+        found = logged.from_payload(section, rest)
         assert found.payload() == rest
-        blocks.decode(section, found)
+        logged.decode(section, found)
         found.root()
     else:
         count = 5 * len(rest) - (data[0] >> 2) % 5
-        entries = packed.unpack(rest, max(count, 0))
-        assert packed.pack(entries) == rest
+        entries = logged.unpack(rest, max(count, 0))
+        assert logged.pack(entries) == rest
 
 
 def _merkle(data: bytes) -> None:

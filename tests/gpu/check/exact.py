@@ -13,8 +13,8 @@ from device_calls import OPS, there
 from tallystick.contracts.exact.cuda.layout import ProductSide, SegmentBlocks
 from tallystick.contracts.exact.cuda.ways import DIGITS, FORCED, ProductShape, choose, ways
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.registry import complete_attrs
 from tallystick.numerics.types import TensorType
 from tallystick.products.cuda.cublas import search
 from tallystick.products.cuda.dots import Lines

@@ -272,7 +272,8 @@ def test_threads_of_torch_are_checked(tmp_path: Path) -> None:
 
 
 def test_the_threads_are_checked_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.products import engines, thread_probe
+    from tallystick.products import engines
+    from tallystick.products import probe as thread_probe
 
     _core.set_threads(2)  # of one thread, which is the caller's own, none is checked
     calls: list[str] = []

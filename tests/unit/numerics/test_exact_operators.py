@@ -14,9 +14,10 @@ from unit.numerics.test_rounded_operators import GEOMETRIES, _geometry, nasty, s
 
 from tallystick import _core
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.cpu import convolution as conv_module
-from tallystick.contracts.exact.cpu import engines, exact_kernel
-from tallystick.contracts.exact.cpu.engines import ENGINES
+from tallystick.contracts.exact.cpu import exact_kernel
+from tallystick.contracts.exact.cpu import integers as engines
+from tallystick.contracts.exact.cpu import operators as conv_module
+from tallystick.contracts.exact.cpu.integers import ENGINES
 from tallystick.errors import EnvironmentRefusedError, UsageError
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.contracts import find_contract

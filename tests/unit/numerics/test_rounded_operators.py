@@ -13,7 +13,7 @@ from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.contracts.rounded.cpu import convolution as conv_module
-from tallystick.contracts.rounded.cpu import pieces, products, sums
+from tallystick.contracts.rounded.cpu import pieces, products
 from tallystick.errors import EnvironmentRefusedError, UnsupportedVersionError
 from tallystick.kernels.evaluate import evaluate
 from tallystick.products import engines, tiles
@@ -30,7 +30,7 @@ ENGINES = (NumpyEngine(), Shuffled(1), Shuffled(2, 5))
 def tiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Whether operands fit a tile, or every size is cut."""
     if request.param == "tiled":
-        for module in (tiles, products, sums, conv_module):
+        for module in (tiles, products, conv_module):
             monkeypatch.setattr(module, "BUDGET", 700)
         monkeypatch.setattr(pieces, "GATHER", 100)
     yield request.param

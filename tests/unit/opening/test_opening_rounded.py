@@ -12,7 +12,7 @@ from disputes import check_changed_operand, check_lies, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.contracts.rounded.accumulators import (
+from tallystick.contracts.rounded.opening import (
     EMPTY,
     add_products,
     add_terms,

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 from unit.opening.disputes import check_lies
 from unit.rounding.test_torch_stock import OPS, STOCKS, UNLOGGED, cases, logged, tamed
 
-from tallystick.contracts.replay import lifted
+from tallystick.contracts.replay import opening
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, summed_operators
 from tallystick.numerics.types import DTYPES, TensorType
@@ -225,7 +225,7 @@ SAME_EVERYWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("module", [approx, f, lifted, real_pointwise], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [approx, f, opening, real_pointwise], ids=lambda m: m.__name__)
 def test_the_reference_calls_no_librarys_functions(module: object) -> None:
     """14.11: x* and E are the same on every machine."""
     tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))  # type: ignore[attr-defined]

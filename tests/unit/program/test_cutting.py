@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

@@ -13,7 +13,7 @@ from tallystick.commit.split import subtrees
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize

@@ -12,7 +12,7 @@ from program_samples import LINEAR_TEXT, f32, interpret, linear_step
 
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.canonical import canonicalize
 from tallystick.program.check import check_program
 from tallystick.program.executor import Executor

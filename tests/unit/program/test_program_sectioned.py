@@ -16,7 +16,7 @@ from tallystick import _core
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.expand import expand, split_batch

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from tallystick import _core
-from tallystick.devices.recorded import RecordedCalls, one_call, one_call_if_contiguous
-from tallystick.devices.sequence import Call, CallFailedError
+from tallystick.devices.sequence import (
+    Call,
+    CallFailedError,
+    RecordedCalls,
+    one_call,
+    one_call_if_contiguous,
+)
 
 Array = np.ndarray[Any, Any]
 

@@ -21,7 +21,7 @@ from tallystick.commit import merkle
 from tallystick.commit.log import block_hashes, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain, prove_slot
 from tallystick.commit.tensor import Array
-from tallystick.contracts.replay.packed import pack
+from tallystick.contracts.replay.entries import pack
 from tallystick.contracts.replay.sections import sections_of
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job

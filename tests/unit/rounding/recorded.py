@@ -14,8 +14,8 @@ from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import square_sums
 
 from tallystick.commit.encoding import sha256
-from tallystick.contracts.replay import blocks
-from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay import entries as blocks
+from tallystick.contracts.replay.entries import Entries
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.devices.context import ExecutionContext

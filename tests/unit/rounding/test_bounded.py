@@ -28,7 +28,7 @@ from unit.rounding.recorded import (
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED
 from tallystick.contracts.replay import sections
-from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.findings import LogCorruptError
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.errors import UsageError

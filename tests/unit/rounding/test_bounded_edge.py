@@ -15,7 +15,7 @@ from reference.logs import C, Element
 from reference.rounded import square_sums
 from unit.rounding.recorded import Run, program
 
-from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay.entries import Entries
 from tallystick.devices.cpu import CPU
 
 TERMS = 7

@@ -12,8 +12,8 @@ from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import rounded_sum
 from unit.rounding.recorded import ENGINES, JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 
-from tallystick.contracts.replay import blocks
-from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay import entries as blocks
+from tallystick.contracts.replay.entries import Entries
 from tallystick.contracts.replay.findings import KEPT
 from tallystick.run.logs.reader import open_log
 from tallystick.run.logs.writer import LogDirectory, log_path

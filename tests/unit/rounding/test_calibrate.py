@@ -17,9 +17,10 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED
-from tallystick.contracts.replay.calibration.sample import Sample, near_boundary
-from tallystick.contracts.replay.calibration.thresholds import (
+from tallystick.contracts.replay.calibration import (
+    Sample,
     Threshold,
+    near_boundary,
     opposite_pairs,
     search,
     with_thresholds,

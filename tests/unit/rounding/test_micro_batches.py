@@ -8,7 +8,7 @@ from micro_samples import micro_inputs, micro_step
 
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.executor import Executor
 from tallystick.program.expand import expand, split_batch
 from tallystick.program.sectioned import SectionedExecutor

@@ -18,11 +18,15 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED, Section
+from tallystick.contracts.replay.entries import pack, unpack
 from tallystick.contracts.replay.findings import KEPT, UNFIT
-from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.contracts.replay.published import kernels
-from tallystick.contracts.replay.published.follow import PublishedFollow, clean
-from tallystick.contracts.replay.published.judge import entries_at, true_values
+from tallystick.contracts.replay.published.follow import (
+    PublishedFollow,
+    clean,
+    entries_at,
+    true_values,
+)
 from tallystick.contracts.replay.published.kernels import PublishedKernels
 from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram

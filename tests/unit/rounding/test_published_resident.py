@@ -11,8 +11,8 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 import torch
 
+from tallystick.contracts.replay.entries import pack, unpack
 from tallystick.contracts.replay.findings import UNFIT
-from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import DigestOnly
 from tallystick.contracts.replay.steps import LoggedSteps
@@ -155,7 +155,7 @@ def test_a_missing_log_is_recorded_there_as_here(job: Job) -> None:
 
     class Broken:
         def published(self, number: int) -> bytes:
-            from tallystick.contracts.replay.faults import LogCorruptError
+            from tallystick.contracts.replay.findings import LogCorruptError
 
             raise LogCorruptError("missing", "it is gone", 1)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tallystick.commit.log import Section
-from tallystick.contracts.replay.blocks import Blocks, Entries, decode, encode
+from tallystick.contracts.replay.entries import Blocks, Entries, decode, encode
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.products.engines import ProductEngine, using

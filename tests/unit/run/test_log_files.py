@@ -15,10 +15,9 @@ import pytest
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED, PUBLISHED, Section
-from tallystick.contracts.replay import blocks
-from tallystick.contracts.replay.blocks import Entries
-from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay import entries as blocks
+from tallystick.contracts.replay.entries import Entries, pack, unpack
+from tallystick.contracts.replay.findings import LogCorruptError
 from tallystick.disk import files
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.run.logs import codec

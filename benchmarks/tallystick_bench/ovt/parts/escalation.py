@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.contracts.ordered.cpu import run_of
-from tallystick.contracts.rounded.cpu.operators import is_rounded, run_rounded
+from tallystick.contracts.rounded.cpu import rounded_kernel, run_rounded
 from tallystick.contracts.rounded.cpu.pieces import Piece
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.kernel import Run
@@ -59,7 +59,8 @@ class Counting:
         def run(
             attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
         ) -> None:
-            if is_rounded(node.op, inputs):
+            floats = all(x is None or x.dtype == np.float32 for x in inputs)
+            if floats and node.op in rounded_kernel:
                 count = self.counts.setdefault(class_of(node.op), Count())
                 run_rounded(
                     node.op, lambda piece: self._decide(piece, count), attrs, inputs, outputs

@@ -20,7 +20,7 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.disk.tensorfile import read_tensors, write_tensors
 from tallystick.numerics.contracts import parse_contract, resolve_contract
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.run.distributed.messages import checksum
 from tallystick.run.store.journal import Journal
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystick.contracts.ordered.contract import ordered_kernels
 from tallystick.devices.device import is_cuda
+from tallystick.devices.kernel import replaced
 from tallystick.numerics.contracts import Contract, ContractSettings, contract_family
 from tallystick.numerics.registry import dot_operators
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 # 17.1: B of the integers, and the length of a block. The default is the one nearest to binary32.
 BLOCK_LENGTHS = {8: 256, 15: 1024, 22: 2048}
 DEFAULT_WIDTH = 22
+
+
+def outer_values(width: int, inner: int) -> int:
+    """The number of outer values of a segment, for `inner` index values each (17.2)."""
+    return max(1, BLOCK_LENGTHS[width] // max(1, inner))
 
 
 @contract_family
@@ -60,20 +67,19 @@ class Exact(Contract):
         return exact_rule(site, self.width) or ordinary(site)
 
     def kernels(self, device: Device) -> Mapping[str, Kernel]:
-        ordinary = ordered_kernels(device)
+        table: Mapping[str, Callable[..., None]]
         if device.kind == "cpu":
-            from tallystick.contracts.exact.cpu import by_integers
-
-            return by_integers(ordinary, self.width)
-        if is_cuda(device):
-            from tallystick.contracts.exact.cuda import by_integers as on_gpu
-
-            return on_gpu(ordinary, self.width)
-        return {}
+            from tallystick.contracts.exact.cpu import exact_kernel as table
+        elif is_cuda(device):
+            from tallystick.contracts.exact.cuda import exact_kernel as table
+        else:
+            return {}
+        own = self.own_operators
+        return replaced(ordered_kernels(device), own, lambda op, _: partial(table[op], self.width))
 
     def prepare(self, device: Device) -> None:
         if device.kind == "cpu":
-            from tallystick.contracts.exact.cpu.engines import prepare
+            from tallystick.contracts.exact.cpu.integers import prepare
 
             prepare(self.width)
         elif is_cuda(device):

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS, outer_values
 from tallystick.opening.arithmetic import canonical
 from tallystick.opening.dot import Products, dot
 from tallystick.opening.parts import summed
@@ -119,7 +119,7 @@ class _Plan:
         self.left, self.right = terms.groups()
         # The outer values of all segments, and of one (17.2).
         self.outer = terms.count // self.inner
-        self.each = max(1, BLOCK_LENGTHS[width] // self.inner)
+        self.each = outer_values(width, self.inner)
 
     def phases(self, outer: int) -> tuple[int, int, int]:
         """The elements or terms of the three phases of a segment of `outer` outer values."""

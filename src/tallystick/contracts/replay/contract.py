@@ -125,8 +125,7 @@ class Replay(Contract):
         return rounded_operators()
 
     def rule(self, site: Site, ordinary: Rule) -> Quantity:
-        from tallystick.contracts.replay.lifted import published_rule
-        from tallystick.contracts.replay.logged import logged_rule
+        from tallystick.contracts.replay.opening import logged_rule, published_rule
 
         made = published_rule(site, ordinary, self.bits) if self.form == "published" else None
         if made is None and sums_floats(self, site):
@@ -135,7 +134,7 @@ class Replay(Contract):
 
     def check_program(self, program: Program) -> None:
         if self.form == "published":
-            from tallystick.contracts.replay.published.stock import check_program
+            from tallystick.contracts.replay.published.kernels import check_program
 
             check_program(program)
 
@@ -163,7 +162,7 @@ class Replay(Contract):
 
             stock_of(device).prepare()
         elif self.form == "bounded" and is_cuda(device):
-            from tallystick.contracts.replay.bounded.log_probe import differing_logs
+            from tallystick.contracts.replay.bounded.cuda_log import differing_logs
 
             prepare_rounded(self, device, differing_logs(device, self.bits))
         elif device.kind == "cpu":

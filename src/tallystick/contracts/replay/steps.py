@@ -12,13 +12,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tallystick.contracts.replay.bounded.kernels import BoundedKernels
-from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import BoundaryChoices, Findings
-from tallystick.contracts.replay.node_kernels import NodeKernels
+from tallystick.contracts.replay.findings import BoundaryChoices, Findings, LogCorruptError
 from tallystick.contracts.replay.published.follow import Corrections
 from tallystick.contracts.replay.published.kernels import PublishedKernels
 from tallystick.contracts.replay.sections import LoggedProgram, refused_there
-from tallystick.contracts.replay.step import DigestOnly, LoggedStep, SectionSource, Sink
+from tallystick.contracts.replay.step import (
+    DigestOnly,
+    LoggedStep,
+    NodeKernels,
+    SectionSource,
+    Sink,
+)
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import is_cuda
 from tallystick.devices.kernel import Run

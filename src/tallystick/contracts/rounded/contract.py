@@ -36,7 +36,7 @@ def rounded_kernels(bits: int, device: Device) -> Mapping[str, Kernel]:
     `bits`."""
     ordinary = ordered_kernels(device)
     if device.kind == "cpu":
-        from tallystick.contracts.rounded.cpu.operators import with_rounded
+        from tallystick.contracts.rounded.cpu import with_rounded
 
         return with_rounded(ordinary, bits)
     if is_cuda(device):

@@ -17,10 +17,10 @@ from tallystick.devices.cuda.driver import CudaDriver, Grid
 from tallystick.devices.cuda.hashing import Hashing
 from tallystick.devices.cuda.recording import DeviceSequence, Refusals
 from tallystick.devices.cuda.tensor import DeviceTensor, Memory
-from tallystick.devices.device import DeviceBase
+from tallystick.devices.device import Device
 from tallystick.devices.sequence import Call, Sequenced
 from tallystick.numerics.contracts import Contract
-from tallystick.numerics.types import DTYPES
+from tallystick.numerics.types import DTYPE_NAMES, DTYPES
 
 if TYPE_CHECKING:
     from tallystick.products.cuda.cublas import CublasProducts
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ALIGNED = 256  # bytes, of places in the scratch memory
 
 
-class Cuda(DeviceBase):
+class Cuda(Device):
     """The GPU behind `driver`. Kernels read no element on the host."""
 
     kind = "cuda"
@@ -40,6 +40,7 @@ class Cuda(DeviceBase):
     def __init__(self, driver: CudaDriver) -> None:
         super().__init__()
         self.driver = driver
+        self.name, self.architecture = driver.name, driver.architecture
         self.refusals = Refusals(driver)
         self.scratch_memory: Memory | None = None
         self._sequences: WeakSet[DeviceSequence] = WeakSet()
@@ -50,14 +51,6 @@ class Cuda(DeviceBase):
         self.products: CublasProducts | None = None
         self.searched = False
         self._turn = RLock()
-
-    @property
-    def name(self) -> str:
-        return self.driver.name
-
-    @property
-    def architecture(self) -> str:
-        return self.driver.architecture
 
     def alone(self) -> AbstractContextManager[object]:
         return self._turn
@@ -94,6 +87,12 @@ class Cuda(DeviceBase):
         """A new uninitialised C-contiguous tensor."""
         memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
         return DeviceTensor(self, memory, memory.address, dtype, shape)
+
+    def there(self, array: np.ndarray) -> DeviceTensor:
+        """A new C-contiguous tensor with the elements of a host array."""
+        tensor = self.contiguous(DTYPE_NAMES[array.dtype], array.shape)
+        self.write(array, tensor)
+        return tensor
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -144,6 +143,3 @@ class Cuda(DeviceBase):
         if tensor.shape != tuple(shape) or not tensor.is_contiguous:
             return f"it must be C-contiguous {dtype}{list(shape)}, got {list(tensor.shape)}"
         return ""
-
-    def writable(self, tensor: DeviceTensor) -> bool:
-        return True

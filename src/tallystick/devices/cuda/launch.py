@@ -1,5 +1,6 @@
 """The operands of a call on a GPU, refusals of indices outside of an axis (NUMERICS 1.13), and the
-parameters of a launch: slots of 8 bytes, as native/cuda/device.hpp reads them."""
+parameters of a launch: slots of 8 bytes, as native/cuda/device.hpp reads them; those of the
+pointwise kernels as native/cuda/point.hpp does."""
 
 from __future__ import annotations
 
@@ -95,12 +96,7 @@ def over(count: int, threads: int = THREADS) -> tuple[int, int, int]:
 
 
 def launch_over(
-    out: DeviceTensor,
-    kernel: str,
-    count: int,
-    params: bytes,
-    threads: int = THREADS,
-    each: int = 1,
+    out: DeviceTensor, kernel: str, count: int, params: bytes, threads: int = THREADS, each: int = 1
 ) -> None:
     """Start `kernel` over `count` items, `each` of them for a thread at a time, on the device of
     `out`; nothing where there are none."""
@@ -129,3 +125,61 @@ def check_indices(op: str, index: DeviceTensor, size: int) -> bytes:
     launch_over(index, "movement_check", index.size, params)
     refusals.after(op, why)
     return slots
+
+
+# --- pointwise kernels ----------------------------------------------------------------------------
+_ACCESS = 16  # bytes of the widest access
+FOUR = 4
+
+
+def constant_bits(value: np.ndarray | np.generic) -> int:
+    """The bits of a number, an operand that is the same for every element."""
+    return int.from_bytes(value.tobytes(), "little")
+
+
+def aligned(*tensors: DeviceTensor | None) -> bool:
+    """True if four neighbouring elements of each can be taken at once, from its first one."""
+    return all(x is None or x.address % min(_ACCESS, FOUR * x.itemsize) == 0 for x in tensors)
+
+
+def takes_fours(
+    out: DeviceTensor,
+    operands: Sequence[DeviceTensor | int],
+    sizes: Sequence[int],
+    steps: Sequence[Sequence[int]],
+) -> bool:
+    """The condition of Point::fours (point.hpp), for the merged sizes and strides of a launch."""
+    if not aligned(out) or (len(sizes) > 1 and sizes[-1] % FOUR):
+        return False
+    for x, own in zip(operands, steps, strict=True):
+        if isinstance(x, int) or own[-1] == 0:
+            continue
+        if own[-1] != 1 or not aligned(x) or any(step % FOUR for step in own[:-1]):
+            return False
+    return True
+
+
+def point(
+    kernel: str,
+    out: DeviceTensor,
+    operands: Sequence[DeviceTensor | int],
+    p0: float = 0,
+    p1: float = 0,
+    more: bytes = b"",
+) -> None:
+    """Start `kernel` over the elements of `out`.
+
+    Operands are tensors of any strides, broadcast to the shape of `out`, or the bits of a constant.
+    `p0` and `p1` are binary64 numbers that are rounded once to binary32. `more`: the slots that
+    follow.
+    """
+    shape = out.shape
+    strides = [[0] * len(shape) if isinstance(x, int) else spread(x, shape) for x in operands]
+    sizes, steps = merged(shape, strides)
+    params = layout(sizes, steps)
+    for x in operands:
+        params += (
+            bytes(8) + x.to_bytes(8, "little") if isinstance(x, int) else pointer(x) + bytes(8)
+        )
+    params += pointer(out) + whole(takes_fours(out, operands, sizes, steps)) + f32(p0, p1) + more
+    launch_over(out, kernel, out.size, params, each=FOUR)

@@ -1,6 +1,8 @@
 """The kernel sources, and their compilation for one architecture (NVRTC; docs/adr/0016).
 
 A compiled file is kept in the user's cache, under a digest of everything that it was made from.
+NVRTC at run time, the check of the compiled code (native/tools/device_code) and the documents take
+the options from here.
 """
 
 from __future__ import annotations
@@ -12,11 +14,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tallystick.devices.cuda.flags import INCLUDE_FOLDERS, OPTIONS
 from tallystick.disk.files import make_directory, remove_file, write_file
 from tallystick.disk.regular import entries, present, read_file
 from tallystick.errors import EnvironmentRefusedError, TallystickError
 from tallystick.installed import checkout
+
+# The same spelling for nvcc and for NVRTC. A sum of products must not become one operation with one
+# rounding, subnormals stay, and a quotient and a root are correctly rounded (NUMERICS 1.2 to 1.4).
+FMAD = "--fmad=false"
+OPTIONS = (
+    "--std=c++17",
+    "-DTS_ISA=device",
+    FMAD,
+    "--ftz=false",
+    "--prec-div=true",
+    "--prec-sqrt=true",
+)
+# What the compiled code is read for. A GPU of a later minor version runs the code of its major.
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+# The folders of headers, below native/.
+INCLUDE_FOLDERS = ("include", "cuda")
+
 
 _MOST_BYTES = 1 << 26  # of a source file, and of the code compiled from it
 _INSTALL = 'Install the packages with: pip install "tallystick[gpu]".'

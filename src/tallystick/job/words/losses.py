@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tallystick.job.numbers import decimal
 from tallystick.job.words.parts import DrawWords
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.ir import Node, Program, Value, op_spec
 
 # A loss is followed so far through sums, factors and means of micro-batches.

@@ -51,10 +51,7 @@ _SEEN = {
     "window": AttrSpec("int", 0),
 }
 # Only these have the operators: the others would need grids, logs or integers of their own (18.1).
-_attention = declares(
-    "composite",
-    only_under=("ordered/1", "rounded/1"),
-)
+_attention = declares("composite", only_under=("ordered/1", "rounded/1"))
 
 
 # --- which keys a query sees (18.2) ---------------------------------------------------------------
@@ -164,11 +161,7 @@ def _weights() -> Part:
 
     # A sink stands before the keys.
     first = choice(primitive("eq", term(), 0), function("exp", sink - m), of(term() - 1))
-    total = tree(
-        "s",
-        case(has("sinks"), last + 2, last + 1),
-        case(has("sinks"), first, of(term())),
-    )
+    total = tree("s", case(has("sinks"), last + 2, last + 1), case(has("sinks"), first, of(term())))
     y = function("exp", read("s", _HERE) - m) / part(total)
     return local("y", choice(_seen(_HERE % keys, keys), y, 0.0))
 

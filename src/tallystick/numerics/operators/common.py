@@ -191,7 +191,7 @@ def constant(op: str, name: str, value: float, dtype: str) -> np.ndarray:
 
 # Kinds of attributes without a default.
 INT, INTS, FLOAT = AttrSpec("int"), AttrSpec("ints"), AttrSpec("float")
-BOOL, BOOLS, STR, DTYPE = AttrSpec("bool"), AttrSpec("bools"), AttrSpec("str"), AttrSpec("dtype")
+STR, DTYPE = AttrSpec("str"), AttrSpec("dtype")
 MASK = {"output_mask": AttrSpec("bools", (True, True, True))}
 
 

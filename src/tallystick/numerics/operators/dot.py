@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, cast
+from typing import cast
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.common import Types, pair
-from tallystick.numerics.registry import SUM, AttrSpec, operator
+from tallystick.numerics.operators.common import MASK, Result, Types, declares, masked, pair
+from tallystick.numerics.registry import SUM, AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Expr, attribute, case, has, is_, primitive
 from tallystick.numerics.values.positions import (
@@ -30,6 +30,7 @@ from tallystick.numerics.values.positions import (
     whole,
 )
 
+_dot = declares("dot", rounded=SUM)
 _CONVOLUTION = {
     "stride": AttrSpec("ints", (1, 1)),
     "padding": AttrSpec("ints", (0, 0)),
@@ -77,43 +78,37 @@ def _scaled() -> Part:
     return either(alpha_is_1, either(beta_is_0, _PRODUCT, scaled), scaled)
 
 
-_PRODUCTS: dict[str, Any] = {"op_class": "dot", "rounded": SUM, "parts": {"f32": (_PRODUCT,)}}
-
-
-@operator("aten.mm", clause="2.4", operands=("a", "b"), **_PRODUCTS)
-def _mm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
-    m, k = _f32(op, "the first matrix", inputs[0], 2)
-    k2, n = _f32(op, "the second matrix", inputs[1], 2)
+def _multiplied(op: str, a: TensorType | None, b: TensorType | None) -> tuple[int, int]:
+    """The shape of a product of two matrices. Raises UsageError."""
+    m, k = _f32(op, "the first matrix", a, 2)
+    k2, n = _f32(op, "the second matrix", b, 2)
     if k != k2:
-        raise UsageError(f"{op}: inner sizes differ: {inputs[0]} and {inputs[1]}.")
-    return (TensorType("f32", (m, n)),)
+        raise UsageError(f"{op}: inner sizes differ: {a} and {b}.")
+    return m, n
 
 
-@operator(
-    "aten.addmm",
-    clause="2.5",
-    operands=("c", "a", "b"),
-    attrs={"beta": AttrSpec("float", 1.0), "alpha": AttrSpec("float", 1.0)},
-    op_class="dot",
-    rounded=SUM,
-    parts={"f32": (_scaled(),)},
-)
-def _addmm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
+@_dot("aten.mm", "2.4", ("a", "b"), _PRODUCT)
+def _mm(op: str, _attrs: Attrs, inputs: Types) -> Result:
+    return (TensorType("f32", _multiplied(op, *inputs)),)
+
+
+_FACTORS = {"beta": AttrSpec("float", 1.0), "alpha": AttrSpec("float", 1.0)}
+
+
+@_dot("aten.addmm", "2.5", ("c", "a", "b"), _scaled(), _FACTORS)
+def _addmm(op: str, _attrs: Attrs, inputs: Types) -> Result:
     c = inputs[0]
     if c is None or c.dtype != "f32" or len(c.shape) > 2:
         raise UsageError(f"{op}: the added tensor must be f32 with 0 to 2 axes, got {c}.")
-    m, k = _f32(op, "the first matrix", inputs[1], 2)
-    k2, n = _f32(op, "the second matrix", inputs[2], 2)
-    if k != k2:
-        raise UsageError(f"{op}: inner sizes differ: {inputs[1]} and {inputs[2]}.")
+    m, n = _multiplied(op, *inputs[1:])
     for have, want in zip(reversed(c.shape), (n, m), strict=False):
         if have not in (1, want):
             raise UsageError(f"{op}: {c} does not broadcast to f32[{m},{n}].")
     return (TensorType("f32", (m, n)),)
 
 
-@operator("aten.bmm", clause="2.4", operands=("a", "b"), **_PRODUCTS)
-def _bmm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
+@_dot("aten.bmm", "2.4", ("a", "b"), _PRODUCT)
+def _bmm(op: str, _attrs: Attrs, inputs: Types) -> Result:
     b, m, k = _f32(op, "the first batch", inputs[0], 3)
     b2, k2, n = _f32(op, "the second batch", inputs[1], 3)
     if b != b2 or k != k2:
@@ -239,16 +234,8 @@ def _bias_gradient() -> Part:
     return tree("bias gradient", extent("grad", 0) * places, read("grad", at))
 
 
-@operator(
-    "aten.convolution",
-    clause="2.6",
-    operands=("x", "weight", "bias?"),
-    attrs=_CONVOLUTION,
-    op_class="dot",
-    rounded=SUM,
-    parts={"f32": (_convolved(),)},
-)
-def _convolution(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
+@_dot("aten.convolution", "2.6", ("x", "weight", "bias?"), _convolved(), _CONVOLUTION)
+def _convolution(op: str, attrs: Attrs, inputs: Types) -> Result:
     x = _f32(op, "the input", inputs[0], 4)
     w = _f32(op, "the weight", inputs[1], 4)
     if len(inputs) == 3 and inputs[2] is not None and _f32(op, "the bias", inputs[2], 1) != w[:1]:
@@ -256,32 +243,18 @@ def _convolution(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]
     return (TensorType("f32", _conv_shape(op, attrs, x, w)),)
 
 
-def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
-    mask = cast("tuple[bool, ...]", attrs["output_mask"])
-    if len(mask) != 3:
-        raise UsageError(
-            f"aten.convolution_backward: output_mask must have three entries, got {mask}."
-        )
-    return mask[0], mask[1], mask[2]
-
-
-@operator(
+@_dot(
     "aten.convolution_backward",
-    clause="2.7",
-    operands=("grad", "x", "weight"),
-    attrs={**_CONVOLUTION, "output_mask": AttrSpec("bools", (True, True, True))},
-    op_class="dot",
-    rounded=SUM,
-    parts={"f32": (_input_gradient(), _weight_gradient(), _bias_gradient())},
+    "2.7",
+    ("grad", "x", "weight"),
+    (_input_gradient(), _weight_gradient(), _bias_gradient()),
+    {**_CONVOLUTION, **MASK},
     masked_by="output_mask",
 )
-def _convolution_backward(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
+def _convolution_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     grad = _f32(op, "the gradient", inputs[0], 4)
     x = _f32(op, "the input", inputs[1], 4)
     w = _f32(op, "the weight", inputs[2], 4)
     if _conv_shape(op, attrs, x, w) != grad:
         raise UsageError(f"{op}: gradient {inputs[0]} does not fit {inputs[1]} and {inputs[2]}.")
-    shapes = (x, w, w[:1])
-    return tuple(
-        TensorType("f32", s) for s, on in zip(shapes, output_mask(attrs), strict=True) if on
-    )
+    return masked(op, attrs, *(TensorType("f32", shape) for shape in (x, w, w[:1])))

@@ -1,4 +1,5 @@
-"""Cross-entropy and negative log-likelihood with their gradients (NUMERICS 7.1 - 7.3)."""
+"""Losses with their gradients: cross-entropy and negative log-likelihood (NUMERICS 7.1 - 7.3),
+squared error (7.4)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import (
     Expr,
     case,
@@ -25,9 +27,11 @@ from tallystick.numerics.values.graph import (
     is_,
     primitive,
     select,
+    size,
 )
 from tallystick.numerics.values.positions import (
     Part,
+    as_float,
     as_index,
     choice,
     either,
@@ -37,6 +41,7 @@ from tallystick.numerics.values.positions import (
     extremum,
     inside,
     local,
+    numel,
     part,
     read,
     term,
@@ -185,4 +190,67 @@ def _nll_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     rows = _logits(op, x, target)
     check_floats(op, "total_weight", total, ())
     _check_grad(op, attrs, g, rows)
+    return (x,)
+
+
+# --- squared error (7.4) --------------------------------------------------------------------------
+_elementwise = declares("elementwise")
+_REDUCTION = {"reduction": AttrSpec("str", "mean")}
+
+
+def reduction_name(op: str, attrs: Attrs) -> str:
+    """The reduction: none, mean or sum. Raises UsageError for another."""
+    reduction = text(attrs, "reduction")
+    if reduction not in ("none", "mean", "sum"):
+        raise UsageError(f"{op}: reduction must be none, mean or sum, got {reduction!r}.")
+    return reduction
+
+
+def _squared_difference(x: Expr, y: Expr) -> Expr:
+    d = x - y
+    return d * d
+
+
+def _mse_parts() -> Part:
+    def term_at(at: Expr) -> Expr:
+        return _squared_difference(read("x", at), read("y", at))
+
+    count = numel("x")
+    total = tree("SUM(q)", count, term_at(term()))
+    mean = local("loss", part(total) / as_float(count))
+    reduced = either(is_("reduction", "sum"), total, mean)
+    return either(is_("reduction", "none"), local("q", term_at(element())), reduced)
+
+
+def _mse_gradient(grad: Expr, x: Expr, y: Expr) -> Expr:
+    doubled = (2.0 * (x - y)) * grad
+    return case(is_("reduction", "mean"), doubled / size("x"), doubled)
+
+
+def _same_shape(op: str, types: Types) -> TensorType:
+    x, y = operands(op, types, 2)
+    check_dtype(op, x, FLOATS)
+    check_dtype(op, y, FLOATS)
+    check_shape(op, "the second operand", y, x.shape)
+    return x
+
+
+_MSE_TERMS = forms(_squared_difference, "f32")
+_MSE_GRADIENT = forms(_mse_gradient, "f32")
+
+
+@_elementwise("aten.mse_loss", "7.4", ("x", "y"), _mse_parts(), _REDUCTION, terms=_MSE_TERMS)
+def _mse(op: str, attrs: Attrs, inputs: Types) -> Result:
+    t = _same_shape(op, inputs)
+    return (t if reduction_name(op, attrs) == "none" else TensorType("f32", ()),)
+
+
+@_elementwise(
+    "aten.mse_loss_backward", "7.4", ("grad", "x", "y"), attrs=_REDUCTION, forms=_MSE_GRADIENT
+)
+def _mse_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
+    g, x, y = operands(op, inputs, 3)
+    _same_shape(op, (x, y))
+    check_dtype(op, g, FLOATS)
+    check_shape(op, "the gradient", g, x.shape if reduction_name(op, attrs) == "none" else ())
     return (x,)

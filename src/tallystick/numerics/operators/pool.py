@@ -18,7 +18,7 @@ from tallystick.numerics.operators.common import (
     operands,
     pair,
 )
-from tallystick.numerics.operators.scatter import scattered
+from tallystick.numerics.operators.movement import scattered
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Expr, convert, primitive

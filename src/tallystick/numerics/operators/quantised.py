@@ -22,15 +22,7 @@ from tallystick.numerics.operators.common import (
     text,
 )
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import (
-    Expr,
-    case,
-    constant,
-    convert,
-    is_,
-    primitive,
-    select,
-)
+from tallystick.numerics.values.graph import Expr, case, constant, convert, is_, primitive, select
 from tallystick.numerics.values.positions import Part, choice, element, local, read
 
 _HERE = element()
@@ -94,26 +86,6 @@ def _of_five(base: Expr, highs: int, j: Expr) -> Expr:
     return _of_four(base, highs + 4, j) + high * 16
 
 
-def _q4_0(base: Expr, j: Expr) -> Expr:
-    return _half(base) * _f32(_of_four(base, 2, j) - 8)
-
-
-def _q4_1(base: Expr, j: Expr) -> Expr:
-    return _half(base) * _f32(_of_four(base, 4, j)) + _half(base + 2)
-
-
-def _q5_0(base: Expr, j: Expr) -> Expr:
-    return _half(base) * _f32(_of_five(base, 2, j) - 16)
-
-
-def _q5_1(base: Expr, j: Expr) -> Expr:
-    return _half(base) * _f32(_of_five(base, 4, j)) + _half(base + 2)
-
-
-def _q8_0(base: Expr, j: Expr) -> Expr:
-    return _half(base) * _f32(_signed(_byte(base + 2 + j)))
-
-
 # --- formats of 256 (19.4) ------------------------------------------------------------------------
 def _scaled(base: Expr, j: Expr, q: Expr) -> Expr:
     """d·scale·q − dmin·minimum: the scale and the minimum of the 32 numbers, six bits each."""
@@ -136,10 +108,6 @@ def _of_pair(quants: Expr, j: Expr) -> Expr:
     return _nibble(quants + j // 64 * 32 + j % 32, j // 32 % 2)
 
 
-def _q4_k(base: Expr, j: Expr) -> Expr:
-    return _scaled(base, j, _of_pair(base + 16, j))
-
-
 def _q5_k(base: Expr, j: Expr) -> Expr:
     high = _masked(_shifted(_byte(base + 16 + j % 32), j // 32), 1)
     return _scaled(base, j, _of_pair(base + 48, j) + high * 16)
@@ -153,13 +121,14 @@ def _q6_k(base: Expr, j: Expr) -> Expr:
     return (_half(base + 208) * _f32(scale)) * _f32(low + high * 16 - 32)
 
 
+# Over where a block begins, and the number's place in it.
 _VALUES: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "q4_0": _q4_0,
-    "q4_1": _q4_1,
-    "q5_0": _q5_0,
-    "q5_1": _q5_1,
-    "q8_0": _q8_0,
-    "q4_k": _q4_k,
+    "q4_0": lambda base, j: _half(base) * _f32(_of_four(base, 2, j) - 8),
+    "q4_1": lambda base, j: _half(base) * _f32(_of_four(base, 4, j)) + _half(base + 2),
+    "q5_0": lambda base, j: _half(base) * _f32(_of_five(base, 2, j) - 16),
+    "q5_1": lambda base, j: _half(base) * _f32(_of_five(base, 4, j)) + _half(base + 2),
+    "q8_0": lambda base, j: _half(base) * _f32(_signed(_byte(base + 2 + j))),
+    "q4_k": lambda base, j: _scaled(base, j, _of_pair(base + 16, j)),
     "q5_k": _q5_k,
     "q6_k": _q6_k,
 }

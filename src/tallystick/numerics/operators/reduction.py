@@ -1,8 +1,11 @@
-"""Sums, means, extremes, argmax and variance (NUMERICS 3)."""
+"""Sums, means, extremes, argmax and variance (NUMERICS 3); the fold of a value over micro-batches
+(10.12)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
@@ -16,6 +19,7 @@ from tallystick.numerics.operators.common import (
     check_dtype,
     check_shape,
     declares,
+    describe,
     flag,
     integer,
     integers,
@@ -30,6 +34,7 @@ from tallystick.numerics.values.graph import (
     case,
     constant,
     convert,
+    has,
     is_,
     primitive,
     select,
@@ -42,6 +47,8 @@ from tallystick.numerics.values.positions import (
     element,
     extent,
     extremum,
+    fold,
+    given,
     inner,
     local,
     numel,
@@ -52,6 +59,7 @@ from tallystick.numerics.values.positions import (
     term,
     tree,
 )
+from tallystick.numerics.values.primitives import INDEX
 
 _reduction = declares("reduction")
 _KEEPDIM = AttrSpec("bool", False)
@@ -232,3 +240,57 @@ _X = read("x", reduced_place())
 def _sum_squares(op: str, _attrs: Attrs, inputs: Types) -> Result:
     only(op, inputs, FLOATS)
     return (TensorType("f32", ()),)
+
+
+# --- the fold over micro-batches (10.12) ----------------------------------------------------------
+FOLD = "tallystick.fold"
+T = TypeVar("T")
+# Operands of one fold, so that a referee executes an element at once (OPENING 1.8, LIMIT).
+WIDTH = 256
+MOST_PARTS = 65536
+
+
+def split(count: int) -> int:
+    """The summands of the left part of a sum of `count`, at least 2 (COMMITMENTS 2.3)."""
+    return 1 << (count - 1).bit_length() - 1
+
+
+def folded(xs: Sequence[T], add: Callable[[T, T], T]) -> T:
+    """S of at least one value (NUMERICS 10.12): their sum by the split of COMMITMENTS 2.3."""
+    if len(xs) == 1:
+        return xs[0]
+    half = split(len(xs))
+    return add(folded(xs[:half], add), folded(xs[half:], add))
+
+
+def fold_count(attrs: Attrs, given: int) -> int:
+    """The number that a mean divides by: `count`, or the number of operands."""
+    return integer(attrs, "count") if "count" in attrs else given
+
+
+# A mean's divisor is the attribute, or the number of operands. What is no mean is divided by 1.
+_FOLDED = as_float(case(has("count"), attribute("count", INDEX), given("x")))
+_DIVISOR = case(is_("mean", True), _FOLDED, constant(1, "f32"))
+_FOLD_PARTS = fold("out", given("x"), local("x[i]", read("x", element(), number=term())), _DIVISOR)
+
+
+@declares("fold")(
+    FOLD,
+    "10.12",
+    ("x*",),
+    _FOLD_PARTS,
+    {"count": AttrSpec("int", required=False), "mean": AttrSpec("bool", False)},
+    uncaptured="stands between the section of a step with micro-batches and its tail",
+)
+def _fold(op: str, attrs: Attrs, inputs: Types) -> Result:
+    if not 1 <= len(inputs) <= WIDTH:
+        raise UsageError(f"{op}: takes 1 to {WIDTH} operands, got {len(inputs)}.")
+    given = operands(op, inputs, len(inputs))
+    check_dtype(op, given[0], FLOATS)
+    if any(t != given[0] for t in given):
+        raise UsageError(f"{op}: the operands are not of one type: {describe(inputs)}.")
+    if "count" in attrs and not flag(attrs, "mean"):
+        raise UsageError(f"{op}: a count is of a mean only.")
+    if not 1 <= fold_count(attrs, len(given)) <= MOST_PARTS:
+        raise UsageError(f"{op}: count is not between 1 and {MOST_PARTS}.")
+    return (given[0],)

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tallystick.numerics.types import Attrs
-from tallystick.numerics.values.graph import (
-    Condition,
-    Expr,
-    operand,
-    resolved,
-    values_below,
-)
+from tallystick.numerics.values.graph import Condition, Expr, operand, resolved, values_below
 from tallystick.numerics.values.primitives import PRIMITIVES
 
 

@@ -41,6 +41,15 @@ class Condition:
         return attrs.get(self.name) == self.value
 
 
+def _operation(kind: str) -> Callable[[Expr, Operand], Expr]:
+    return lambda self, other: primitive(kind, self, other)
+
+
+def _reflected(kind: str) -> Callable[[Expr, Operand], Expr]:
+    """Of an operator whose right operand the value is."""
+    return lambda self, other: primitive(kind, other, self)
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """One value of dtype `dtype`; see the module.
@@ -61,44 +70,15 @@ class Expr:
     condition: Condition | None = None
     part: Any = None  # of a "part": the quantity that it is the value of
 
-    def __add__(self, other: Operand) -> Expr:
-        return primitive("add", self, other)
-
-    def __radd__(self, other: Operand) -> Expr:
-        return primitive("add", other, self)
-
-    def __sub__(self, other: Operand) -> Expr:
-        return primitive("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Expr:
-        return primitive("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Expr:
-        return primitive("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Expr:
-        return primitive("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Expr:
-        return primitive("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Expr:
-        return primitive("div", other, self)
-
-    def __floordiv__(self, other: Operand) -> Expr:
-        return primitive("over", self, other)
-
-    def __mod__(self, other: Operand) -> Expr:
-        return primitive("rest", self, other)
+    __add__, __radd__ = _operation("add"), _reflected("add")
+    __sub__, __rsub__ = _operation("sub"), _reflected("sub")
+    __mul__, __rmul__ = _operation("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _operation("div"), _reflected("div")
+    __floordiv__, __mod__ = _operation("over"), _operation("rest")
+    __le__, __gt__ = _operation("le"), _operation("gt")
 
     def __neg__(self) -> Expr:
         return primitive("neg", self)
-
-    def __le__(self, other: Operand) -> Expr:
-        return primitive("le", self, other)
-
-    def __gt__(self, other: Operand) -> Expr:
-        return primitive("gt", self, other)
 
 
 Operand = Expr | int | float

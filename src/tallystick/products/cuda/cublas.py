@@ -176,8 +176,7 @@ def _library() -> ctypes.CDLL | None:
 def refuse_unless_admissible(products: CublasProducts, driver: CudaDriver) -> None:
     """Raise EnvironmentRefusedError, which names the library, unless its products are admissible
     kernels (NUMERICS 14.3) that keep subnormals and round to nearest (1.7)."""
-    from tallystick.products.probe import probe
-    from tallystick.products.thread_probe import probe_products
+    from tallystick.products.probe import probe, probe_products
 
     there = OnHost(products, driver)
     probe(there)

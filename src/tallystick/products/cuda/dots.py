@@ -4,19 +4,44 @@ A product is made in binary64 (native/cuda/rounded.cu), in parts of bounded memo
 element becomes R of its exact sum (NUMERICS 13.3), or what an entry of a log says (14.5). No choice
 made here changes a bit of `rounded/1`: they change w, which decides only the elements that are
 summed exactly. Under `replay/1` w decides a trainer's entries too, whose log then gives the bits.
+Entries lie on the device as marks: two bits of each element of an output, whether it has an entry
+and whether that points up (native/cuda/replay.cu).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.products.cuda.folds import FoldLayout, Room
-from tallystick.products.cuda.marks import Marks
+from tallystick.products.cuda.folds import FoldLayout
 from tallystick.products.operators import Convolution, Matrices
 from tallystick.products.squares import term_factor
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The addresses of an output's marks, and of the words that say whose log it is and count
+    choices (Marks in replay.cu)."""
+
+    entries: int
+    up: int
+    control: int
+
+    def slots(self) -> bytes:
+        """The slots Marks."""
+        return whole(self.entries, self.up, self.control)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """B of NUMERICS 13.2, and the marks of the outputs that have a log (14.2)."""
+
+    bits: int
+    marks: Mapping[int, Marks] = field(default_factory=dict)
+
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
 # patches: 128 MiB each.
@@ -270,18 +295,18 @@ def decide(
 
 @dataclass(frozen=True)
 class Cut:
-    """The tiles of a product of matrices, and its scratch memory by places of a Room."""
+    """The tiles of a product of matrices, and the bytes of the scratch memory of one: of w, and of
+    a library's operands."""
 
     batches: int
     rows: int
     columns: int
     parts: int
-    w: int
-    wide: tuple[int, int]
+    sizes: tuple[int, int, int]
 
 
-def cut(device: Cuda, room: Room, batches: int, m: int, n: int, terms: int) -> Cut:
-    """Cut a product [m, terms]·[terms, n] into tiles, and take the memory of one."""
+def cut(device: Cuda, batches: int, m: int, n: int, terms: int) -> Cut:
+    """Cut a product [m, terms]·[terms, n] into tiles."""
     limits = LIMITS_OF[0]
     rows, columns = m, n
     if device.products is not None:  # its operands stand in scratch memory
@@ -296,33 +321,23 @@ def cut(device: Cuda, room: Room, batches: int, m: int, n: int, terms: int) -> C
         together = max(1, together)
     size = together * rows * columns
     parts = part_of(device, together * tiles_of(rows, columns), terms, size)
-    wide = (
-        room.take(wide_bytes(device, together * rows * terms)),
-        room.take(wide_bytes(device, together * columns * terms)),
-    )
-    return Cut(together, rows, columns, parts, room.take(8 * size * parts), wide)
+    wide_a, wide_b = (wide_bytes(device, together * side * terms) for side in (rows, columns))
+    return Cut(together, rows, columns, parts, (8 * size * parts, wide_a, wide_b))
 
 
 def product(
-    device: Cuda, a: Lines, b: Lines, target: Target, made: Cut, room: Room, batches: int
+    device: Cuda, a: Lines, b: Lines, target: Target, made: Cut, places: Sequence[int], batches: int
 ) -> None:
-    """All elements of matrices a·b, `batches` of them, of a target whose planes are their
-    columns."""
-    w, wide = room.at(made.w), (room.at(made.wide[0]), room.at(made.wide[1]))
+    """All elements of matrices a·b, `batches` of them, of a target whose planes are their columns.
+    `places`: the addresses of the scratch memory."""
+    w, *wide = places
     for g in range(0, batches, made.batches):
         for j in range(0, target.plane, made.columns):
             for i in range(0, target.rows, made.rows):
-                tile = ProductTile(
-                    min(made.batches, batches - g),
-                    min(made.rows, target.rows - i),
-                    min(made.columns, target.plane - j),
-                    made.parts,
-                    g,
-                    i,
-                    j,
-                )
+                m, n = min(made.rows, target.rows - i), min(made.columns, target.plane - j)
+                tile = ProductTile(min(made.batches, batches - g), m, n, made.parts, g, i, j)
                 left = replace(a, address=a.address + 4 * i * a.line)
                 right = replace(b, address=b.address + 4 * j * b.line)
-                part = multiply(device, tile, target.terms, left, right, w, wide)
+                part = multiply(device, tile, target.terms, left, right, w, (wide[0], wide[1]))
                 share = target.share(min(part, target.terms), made.parts)
                 decide(device, "lines", target, tile, w, share, a.slots() + b.slots())

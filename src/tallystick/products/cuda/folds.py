@@ -209,27 +209,6 @@ class FoldPlan:
             x = target
 
 
-class Room:
-    """Places in the scratch memory of one call. Ask for all of them, then read their addresses."""
-
-    def __init__(self, device: Cuda) -> None:
-        self._device = device
-        self._sizes: list[int] = []
-        self._places: list[int] | None = None
-
-    def take(self, nbytes: int) -> int:
-        """The number of a place of that size; its address is divisible by 256."""
-        assert self._places is None
-        self._sizes.append(nbytes)
-        return len(self._sizes) - 1
-
-    def at(self, place: int) -> int:
-        """The address of a place."""
-        if self._places is None:
-            self._places = self._device.places(self._sizes)
-        return self._places[place]
-
-
 def turned(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
     """A view of x whose axis i is x's axis order[i]."""
     shape, strides = [x.shape[a] for a in order], [x.strides[a] for a in order]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD, MOST_PARTS
+from tallystick.numerics.operators.reduction import FOLD, MOST_PARTS
 from tallystick.program.build import Builder
 from tallystick.program.capture.batch import Batch
 from tallystick.program.capture.model import loss_and_metrics

@@ -15,7 +15,7 @@ from tallystick.commit.tensor import Array
 
 if TYPE_CHECKING:
     from tallystick.commit.log import Section
-    from tallystick.contracts.replay.blocks import Entries
+    from tallystick.contracts.replay.entries import Entries
     from tallystick.job.job import Job
     from tallystick.program.ir import Node
     from tallystick.program.state import State

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tallystick.contracts.replay.blocks import Blocks, decode, encode
+from tallystick.contracts.replay.entries import Blocks, decode, encode
 from tallystick.contracts.replay.step import Sink
 from tallystick.devices.context import ExecutionContext
 from tallystick.disk.files import write_file

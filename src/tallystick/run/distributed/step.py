@@ -21,7 +21,7 @@ import numpy as np
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import DTYPES, Attrs
 from tallystick.program.executor import Executor
 from tallystick.program.expand import numbering

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tallystick.devices.context import context_on
 from tallystick.devices.environment import exact_environment
-from tallystick.devices.find import context_on
 from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.run.distributed.checks import ShareChecks

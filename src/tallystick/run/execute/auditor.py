@@ -21,8 +21,7 @@ from pathlib import Path
 
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
-from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import KEPT, UNFIT
+from tallystick.contracts.replay.findings import KEPT, UNFIT, LogCorruptError
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import (
     CounterpartyError,

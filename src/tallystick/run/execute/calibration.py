@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from tallystick.contracts.replay.calibration.sample import (
+from tallystick.contracts.replay.calibration import (
     ELEMENTS,
     Sample,
     Sampler,
+    Threshold,
+    calibrate,
     published_contract,
+    with_thresholds,
 )
-from tallystick.contracts.replay.calibration.thresholds import Threshold, calibrate, with_thresholds
 from tallystick.contracts.replay.sections import sections_of
 from tallystick.contracts.replay.stock.emulated import kind_named
 from tallystick.devices.context import DEFAULT, ExecutionContext

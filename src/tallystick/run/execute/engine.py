@@ -25,7 +25,7 @@ from tallystick.commit.state import (
     loss_of,
 )
 from tallystick.commit.tensor import Array, check_canonical
-from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.findings import LogCorruptError
 from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context
 from tallystick.devices.device import Device
 from tallystick.devices.environment import check_environment as check_environment

@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from tallystick.closing import Closing
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
-from tallystick.contracts.replay import blocks
-from tallystick.contracts.replay.faults import Fault, LogCorruptError
+from tallystick.contracts.replay.entries import Blocks, from_payload, largest_payload
+from tallystick.contracts.replay.findings import Fault, LogCorruptError
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.disk.regular import open_file, present
 from tallystick.errors import CorruptFileError, storage_error
@@ -173,11 +173,11 @@ class LogReader(Closing):
         except CorruptFileError as error:
             self._fail("altered", error.message, number)
 
-    def bounded(self, number: int) -> blocks.Blocks:
+    def bounded(self, number: int) -> Blocks:
         """The blocks of section `number` of a bounded log; their digest is the index's."""
         section = self.expected.sections[number]
         try:
-            found = blocks.from_payload(section, self.payload(number))
+            found = from_payload(section, self.payload(number))
         except LogCorruptError:
             raise
         except CorruptFileError as error:
@@ -209,7 +209,7 @@ class LogReader(Closing):
 
 def _largest(section: Section) -> int:
     if section.form == BOUNDED:
-        return blocks.largest_payload(section)
+        return largest_payload(section)
     return section.packed_bytes
 
 

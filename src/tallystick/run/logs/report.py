@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import Finding
+from tallystick.contracts.replay.findings import Finding, LogCorruptError
 from tallystick.contracts.replay.step import LoggedStep
 
 if TYPE_CHECKING:  # the journal checks its records with this module

@@ -9,7 +9,7 @@ Layout, integers little-endian (no digest covers it: COMMITMENTS 10.6):
     trailer  hash log digest, u64 offset of the index, u32 CRC-32 of header, index and trailer so
              far, TAG(`log-file-end/1`)
 
-A payload is a bounded section's u16 counts per block and then its blocks (`blocks.py`), or a
+A payload is a bounded section's u16 counts per block and then its blocks (`entries.py`), or a
 published section's packed bytes. Each payload is compressed on its own if the codec says so. The
 checksums find accidents early. Proof comes from the digests, which are checked against the chain.
 The reader is `reader.py`.
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tallystick.commit.encoding import check_hash, tag
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
-from tallystick.contracts.replay import blocks
+from tallystick.contracts.replay.entries import Blocks
 from tallystick.disk.files import Replacement, make_directory, sync_path
 from tallystick.errors import UsageError
 from tallystick.run.logs import codec
@@ -96,7 +96,7 @@ class LogWriter:
         self._stored[number] = made
         self._write(stored)
 
-    def bounded(self, number: int, section_blocks: blocks.Blocks) -> None:
+    def bounded(self, number: int, section_blocks: Blocks) -> None:
         """Write section `number` of a bounded log."""
         self._add(number, section_blocks.root(), section_blocks.payload())
 

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tallystick.devices.context import ExecutionContext
-from tallystick.devices.find import context_on
+from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.disk.mounts import named
 from tallystick.disk.objects.opening import opened
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError

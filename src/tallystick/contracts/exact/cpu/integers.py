@@ -1,23 +1,73 @@
-"""Groups of elements as integers, and the totals of their blocks (NUMERICS 17.2 to 17.7)."""
+"""Groups of elements as integers, the ways to multiply blocks of them exactly (both give the same
+bits), and the totals of blocks (NUMERICS 17.2 to 17.8)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.cpu.engines import multiply
-from tallystick.products.tiles import SCRATCH
+from tallystick.errors import UsageError
+from tallystick.products import engines as blas
+from tallystick.products.tiles import SCRATCH, widened
 
+# --- ways to multiply (17.8) ----------------------------------------------------------------------
+# out f64[G,M,N] = the sums of a f32[G,M,k] times b f32[G,N,k], integers of B bits; k is at most a
+# block's length.
+Multiply = Callable[[np.ndarray, np.ndarray, int, np.ndarray], None]
+
+
+def _binary64(a: np.ndarray, b: np.ndarray, _: int, out: np.ndarray) -> None:
+    blas.current_engine().mm(widened("a", a), widened("b", b).swapaxes(1, 2), out)
+
+
+def _digits(a: np.ndarray, b: np.ndarray, width: int, out: np.ndarray) -> None:
+    _core.exact_products(a, b, width, out)
+
+
+ENGINES: dict[str, Multiply] = {"binary64": _binary64, "digits": _digits}
+# benchmarks/NOTES.md: one product of digits is faster than one of binary64, four or nine are not.
+_FASTEST = {8: "digits", 15: "binary64", 22: "binary64"}
+_chosen: ContextVar[str | None] = ContextVar("tallystick_exact_engine", default=None)
+
+
+def multiply(a: np.ndarray, b: np.ndarray, width: int, out: np.ndarray) -> None:
+    """out f64[G,M,N] = the exact sums of a f32[G,M,k] times b f32[G,N,k].
+
+    Raises EnvironmentRefusedError where numpy's BLAS is chosen and is not admissible.
+    """
+    ENGINES[_chosen.get() or _FASTEST[width]](a, b, width, out)
+
+
+def prepare(width: int) -> None:
+    """Check numpy's BLAS, if products of B = `width` come from it here.
+
+    Raises EnvironmentRefusedError where it is not admissible (14.3), or its threads compute in
+    another floating-point environment (1.7).
+    """
+    if (_chosen.get() or _FASTEST[width]) == "binary64":
+        blas.current_engine()
+
+
+@contextmanager
+def using(name: str) -> Iterator[None]:
+    """Within the block, this thread multiplies by engine `name`. Raises UsageError."""
+    if name not in ENGINES:
+        raise UsageError(f"There is no exact engine {name[:40]!r}.", f"Use {', '.join(ENGINES)}.")
+    token = _chosen.set(name)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+# --- groups and blocks (17.2 to 17.7) -------------------------------------------------------------
 _INFINITY = 0x7F800000
-
-
-def outer_values(width: int, inner: int) -> int:
-    """The number of outer values of a segment, for `inner` index values each (17.2)."""
-    return max(1, BLOCK_LENGTHS[width] // max(1, inner))
 
 
 @dataclass(frozen=True)

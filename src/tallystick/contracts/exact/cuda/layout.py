@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS, outer_values
 from tallystick.contracts.exact.cuda.ways import SLICE
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, over, whole
@@ -33,7 +33,7 @@ class SegmentBlocks:
     @property
     def outer(self) -> int:
         """Outer values of a segment."""
-        return max(1, self.length // max(1, self.inner))
+        return outer_values(self.width, self.inner)
 
     @property
     def segment(self) -> int:

@@ -14,7 +14,6 @@ from tallystick.contracts.exact.cuda.ways import FORCED, SLICE, DigitTile, Produ
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, over, whole
 from tallystick.products.cuda.dots import Last, Lines, ProductTile, multiply, wide_bytes
-from tallystick.products.cuda.folds import Room
 
 _MOST_PARTS = 65535  # along an axis of a grid
 
@@ -119,18 +118,16 @@ def dots(
     """All elements of the target: DOTs of lines of a and lines of b (17.1)."""
     if not target.batches * target.rows * target.columns:
         return
-    room = Room(device)
     shape = ProductShape(target.rows, target.columns, blocks.pitch, blocks.count, target.batches)
     way = choose(blocks.width, shape, device.architecture, device.products is not None)
     sizes = _sizes(target, way, blocks)
     words = a.marks(blocks), b.marks(blocks)
-    marks = room.take(4 * (sum(words) + 1))
-    places = _places(device, room, way, sizes, blocks)
-    flag = room.at(marks)
+    own = _places(device, way, sizes, blocks)
+    flag, *places = device.places([4 * (sum(words) + 1), *own.values()])
     of_a, of_b = flag + 4, flag + 4 * (1 + words[0])
     device.driver.fill(flag, 0, 4 * (sum(words) + 1))
     groups = a.group_slots(blocks, of_a) + b.group_slots(blocks, of_b)
-    scratch = {"sums": 0} | {name: room.at(place) for name, place in places.items()}
+    scratch = {"sums": 0} | dict(zip(own, places, strict=True))
     work = _Work(device, blocks, target, groups, scratch, _together(sizes, blocks))
     everything = _Part(range(target.batches), range(target.rows), range(target.columns))
     if not blocks.terms:
@@ -158,26 +155,21 @@ def dots(
     device.launch(name, over(everything.size), THREADS, params + a.operand + b.operand)
 
 
-def _places(
-    device: Cuda, room: Room, way: Way, sizes: _Sizes, blocks: SegmentBlocks
-) -> dict[str, int]:
-    """The scratch memory of the parts, by names."""
+def _places(device: Cuda, way: Way, sizes: _Sizes, blocks: SegmentBlocks) -> dict[str, int]:
+    """The bytes of the scratch memory of the parts, by names."""
     line = blocks.pitch * (4 if way.tile is None else way.tile.digits)
-    found = {
-        "a": room.take(sizes.batches * sizes.rows * line),
-        "b": room.take(sizes.batches * sizes.columns * line),
-    }
+    found = {"a": sizes.batches * sizes.rows * line, "b": sizes.batches * sizes.columns * line}
     if way.tile is not None and not way.splits:
         kept = 0 if way.tile.own_totals else 8 * way.tile.rows * way.tile.cols
         tiles = way.tile.count(sizes.rows, sizes.columns) * sizes.batches
-        found["totals"] = room.take(kept * min(tiles, FORCED.kept))
+        found["totals"] = kept * min(tiles, FORCED.kept)
         return found
     together = _together(sizes, blocks) if way.splits else 1
-    found["sums"] = room.take(8 * sizes.results * together)
-    found["totals"] = room.take(8 * sizes.results if together < blocks.count else 0)
+    found["sums"] = 8 * sizes.results * together
+    found["totals"] = 8 * sizes.results if together < blocks.count else 0
     if way.tile is None:
         for name, lines in (("wide a", sizes.rows), ("wide b", sizes.columns)):
-            found[name] = room.take(wide_bytes(device, sizes.batches * lines * blocks.padded))
+            found[name] = wide_bytes(device, sizes.batches * lines * blocks.padded)
     return found
 
 

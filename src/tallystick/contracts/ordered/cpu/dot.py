@@ -7,8 +7,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import operand
+from tallystick.devices.kernel import Arrays, Outputs, operand
 from tallystick.numerics.blocks import block_format
 from tallystick.numerics.operators.common import number, text
 from tallystick.numerics.types import Attrs

@@ -8,8 +8,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs, as_bytes, copy, is_f32
-from tallystick.devices.kernel import operand
+from tallystick.devices.kernel import Arrays, Outputs, as_bytes, copy, operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.views import sliced
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
@@ -33,7 +32,8 @@ def _cat(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 
 
 # --- reading by index -----------------------------------------------------------------------------
-def _check_indices(op: str, index: np.ndarray, size: int) -> None:
+def check_indices(op: str, index: np.ndarray, size: int) -> None:
+    """Every index in [0, size). Raises RefusedOperandsError."""
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < size:
         raise RefusedOperandsError(op, f"an index is outside [0, {size}).")
 
@@ -42,11 +42,11 @@ def _check_indices(op: str, index: np.ndarray, size: int) -> None:
 def _gather(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, index, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     if x.ndim == 0:
-        _check_indices(op, index, 1)
+        check_indices(op, index, 1)
         out[...] = x
         return
     axis = axis_of(op, integer(attrs, "dim"), x.ndim)
-    _check_indices(op, index, x.shape[axis])
+    check_indices(op, index, x.shape[axis])
     if index.size == 0:
         return
     # Axes beside `dim` may be shorter in the index than in x.
@@ -58,7 +58,7 @@ def _gather(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 def _index_select(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, index = operand(inputs, 0), operand(inputs, 1)
     axis = axis_of(op, integer(attrs, "dim"), x.ndim)
-    _check_indices(op, index, x.shape[axis])
+    check_indices(op, index, x.shape[axis])
     if index.size:
         # After the check above nothing is clipped. This mode lets numpy write straight into the
         # output.
@@ -81,7 +81,7 @@ def _scatter(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, index, source = (operand(inputs, i) for i in range(3))
     out = outputs[0]
     axis = axis_of(op, integer(attrs, "dim"), x.ndim)
-    _check_indices(op, index, x.shape[axis] if x.ndim else 1)
+    check_indices(op, index, x.shape[axis] if x.ndim else 1)
     if out.__array_interface__["data"][0] != x.__array_interface__["data"][0]:
         copy(x, out)
     # numpy assigns to a list of positions in its order, so the last of equals stays.
@@ -92,7 +92,7 @@ def _scatter(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 @kernel("aten.where", named=True, strided=True, inplace=((1, 0), (2, 0)))
 def _where(_op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     condition, a, b = (operand(inputs, i) for i in range(3))
-    if is_f32(a):
+    if a.dtype == np.float32:
         _core.ew3("where", as_bytes(condition), a, b, outputs[0])
     else:
         outputs[0][...] = np.where(condition, a, b)
@@ -102,7 +102,7 @@ def _where(_op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 def _masked_fill(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, mask = operand(inputs, 0), operand(inputs, 1)
     value = number(attrs, "value")
-    if is_f32(x):
+    if x.dtype == np.float32:
         fill = constant(op, "value", value, "f32")
         _core.ew3("where", as_bytes(mask), fill, x, outputs[0])
     else:
@@ -149,31 +149,25 @@ def _check_range(op: str, index: np.ndarray, limit: int) -> None:
 
 
 # --- embedding (9, 4.2) ---------------------------------------------------------------------------
-_EMBEDDING, _EMBEDDING_BACKWARD = "aten.embedding", "aten.embedding_dense_backward"
-
-
-@kernel(_EMBEDDING)
-def _embedding(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+@kernel("aten.embedding", named=True)
+def _embedding(op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     weight, index = operand(inputs, 0), operand(inputs, 1)
-    _check_range(_EMBEDDING, index, weight.shape[0])
+    _check_range(op, index, weight.shape[0])
     _core.embedding(weight, index, outputs[0])
 
 
-@kernel(_EMBEDDING_BACKWARD)
-def _embedding_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+@kernel("aten.embedding_dense_backward", named=True)
+def _embedding_backward(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, index = operand(inputs, 0), operand(inputs, 1)
-    _check_range(_EMBEDDING_BACKWARD, index, integer(attrs, "num_weights"))
+    _check_range(op, index, integer(attrs, "num_weights"))
     _core.embedding_dense_backward(grad, index, integer(attrs, "padding_idx"), outputs[0])
 
 
 # --- index_add (4.3) ------------------------------------------------------------------------------
-_INDEX_ADD = "aten.index_add"
-
-
-@kernel(_INDEX_ADD, inplace=((0, 0),))
-def _index_add(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+@kernel("aten.index_add", named=True, inplace=((0, 0),))
+def _index_add(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, index, source = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    axis = axis_of(_INDEX_ADD, integer(attrs, "dim"), x.ndim)
-    _check_range(_INDEX_ADD, index, x.shape[axis])
+    axis = axis_of(op, integer(attrs, "dim"), x.ndim)
+    _check_range(op, index, x.shape[axis])
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     _core.index_add(x, index, source, outer, inner, outputs[0])

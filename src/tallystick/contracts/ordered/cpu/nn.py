@@ -1,5 +1,5 @@
 """Kernels of a network's layers and losses: softmax, normalisations, max pooling, cross-entropy,
-negative log-likelihood, squared error (NUMERICS 6.1 to 6.6, 6.12 to 6.16, 7)."""
+negative log-likelihood, squared error (NUMERICS 6.1 to 6.6, 6.12 to 6.16, 7), attention (18)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import operand, optional, padded, wanted
+from tallystick.contracts.ordered.cpu.movement import check_indices
+from tallystick.devices.kernel import Arrays, Outputs, operand, optional, padded, wanted
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import (
     axis_of,
     flag,
@@ -24,8 +23,8 @@ from tallystick.numerics.operators.common import (
     output_mask,
     rn32,
 )
-from tallystick.numerics.operators.loss import reduction_of
-from tallystick.numerics.operators.mse import reduction_name
+from tallystick.numerics.operators.loss import reduction_name, reduction_of
+from tallystick.numerics.operators.nn import statistics_at
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 
@@ -108,23 +107,17 @@ def _batch_norm_by_running(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> No
 
 
 # --- max pooling (6.15, 6.16) ---------------------------------------------------------------------
-_POOL = "aten.max_pool2d_with_indices"
-_POOL_BACKWARD = "aten.max_pool2d_with_indices_backward"
-
-
-@kernel(_POOL)
-def _max_pool(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    size, stride, padding, dilation = sides(_POOL, attrs)
+@kernel("aten.max_pool2d_with_indices", named=True)
+def _max_pool(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    size, stride, padding, dilation = sides(op, attrs)
     y, index = outputs
     _core.max_pool2d(operand(inputs, 0), size, stride, padding, dilation, y, index)
 
 
-@kernel(_POOL_BACKWARD)
-def _max_pool_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+@kernel("aten.max_pool2d_with_indices_backward", named=True)
+def _max_pool_backward(op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
-    limit = out.shape[-2] * out.shape[-1]
-    if index.size and not 0 <= int(index.min()) <= int(index.max()) < limit:
-        raise RefusedOperandsError(_POOL_BACKWARD, f"an index is outside [0, {limit}).")
+    check_indices(op, index, out.shape[-2] * out.shape[-1])
     _core.max_pool2d_backward(grad, index, out)
 
 
@@ -171,3 +164,35 @@ def _mse(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.ew2("mse_loss", x, y, squares)
     if reduction != "none":
         _core.reduce_sum(squares, 1, squares.size, 1, out, False, reduction == "mean")
+
+
+# --- attention (18) -------------------------------------------------------------------------------
+def _seen(attrs: Attrs) -> tuple[bool, int, int]:
+    """Which keys there are (18.2), as the core asks for it."""
+    return flag(attrs, "causal"), integer(attrs, "first"), integer(attrs, "window")
+
+
+@kernel("tallystick.attention_scores")
+def _scores(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    q, k, slopes = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
+    scale, softcap = number(attrs, "scale"), number(attrs, "softcap")
+    _core.attention_scores(q, k, slopes, outputs[0], scale, softcap, *_seen(attrs))
+
+
+@kernel("tallystick.attention_weights", inplace=((0, 0),))
+def _weights(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    s, sinks = operand(inputs, 0), optional(inputs, 1)
+    _core.attention_weights(s, sinks, outputs[0], *_seen(attrs))
+
+
+def _attend(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    q, k, v = (operand(inputs, i) for i in range(3))
+    slopes, sinks = optional(inputs, 3), optional(inputs, 4)
+    scale, softcap = number(attrs, "scale"), number(attrs, "softcap")
+    _core.attention(q, k, v, slopes, sinks, outputs[0], scale, softcap, *_seen(attrs))
+
+
+@kernel("tallystick.attention_values", attends=_attend)
+def _values(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    p, v = operand(inputs, 0), operand(inputs, 1)
+    _core.attention_values(p, v, outputs[0], *_seen(attrs))

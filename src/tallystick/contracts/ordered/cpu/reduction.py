@@ -10,11 +10,9 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs, is_f32
-from tallystick.devices.kernel import operand
+from tallystick.devices.kernel import Arrays, Outputs, operand
 from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32
-from tallystick.numerics.operators.fold import FOLD, fold_count, split
-from tallystick.numerics.operators.reduction import reduced_axes
+from tallystick.numerics.operators.reduction import FOLD, fold_count, reduced_axes, split
 from tallystick.numerics.types import Attrs
 
 
@@ -130,7 +128,7 @@ _LOW_WORD = (1 << 32) - 1
 
 def _keys(x: np.ndarray) -> np.ndarray:
     """Integers in the order of the numbers: one zero, and one NaN above all (3.9)."""
-    if not is_f32(x):
+    if x.dtype != np.float32:
         return x
     seen = x.view(np.int32)
     size = seen & _MAGNITUDE

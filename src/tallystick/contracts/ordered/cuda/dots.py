@@ -124,10 +124,7 @@ def _products(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 
 def in_parts(
-    out: DeviceTensor,
-    count: int,
-    start: Callable[[int, int, int, int], None],
-    finish: Finish,
+    out: DeviceTensor, count: int, start: Callable[[int, int, int, int], None], finish: Finish
 ) -> None:
     """Compute the chunks of `out` each by itself, then their totals from left to right.
 

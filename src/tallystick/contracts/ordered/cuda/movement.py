@@ -12,16 +12,17 @@ from tallystick.devices.cuda.launch import (
     Outputs,
     Tensors,
     check_indices,
+    constant_bits,
     f64,
     launch_over,
     layout,
     merged,
     outside,
+    point,
     pointer,
     space,
     whole,
 )
-from tallystick.devices.cuda.point import constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text

@@ -1,16 +1,16 @@
-"""Calls of native/cuda/softmax.cu, norm.cu, pool.cu and loss.cu (NUMERICS 6.1 to 6.6, 6.12 to
-6.16, 7)."""
+"""Calls of native/cuda/softmax.cu, norm.cu, pool.cu, loss.cu and attention.cu (NUMERICS 6.1 to 6.6,
+6.12 to 6.16, 7, 18)."""
 
 from __future__ import annotations
 
 import math
 
 from tallystick.contracts.ordered.cuda import cuda_kernel
+from tallystick.contracts.ordered.cuda.reduction import moments
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import Outputs, Tensors, f32, f64, launch_over, pointer, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand, optional, padded, wanted
-from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import (
     axis_of,
     flag,
@@ -20,12 +20,12 @@ from tallystick.numerics.operators.common import (
     output_mask,
 )
 from tallystick.numerics.operators.loss import reduction_of
+from tallystick.numerics.operators.nn import statistics_at
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import (
     FoldLayout,
     FoldPlan,
-    Room,
     columns,
     launch_rows,
     layout,
@@ -46,10 +46,9 @@ def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int)
     if out.ndim == 0 or math.prod(out.shape[axis + 1 :]) == 1:
         launch_rows(out.device, kernel, out.size // n, n, pointer(*arrays, out) + shape)
         return
-    room = Room(out.device)
-    places = [room.take(out.nbytes) for _ in arrays]
+    places = out.device.places([out.nbytes] * len(arrays))
     order = (*(a for a in range(out.ndim) if a != axis), axis)
-    copies = [turned(x, order).dense(room.at(at)) for x, at in zip(arrays, places, strict=True)]
+    copies = [turned(x, order).dense(at) for x, at in zip(arrays, places, strict=True)]
     for array, made in zip(arrays, copies, strict=True):
         copy(turned(array, order), made)
     launch_rows(out.device, kernel, out.size // n, n, pointer(*copies, copies[0]) + shape)
@@ -88,25 +87,25 @@ def _layer_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
     dx, dw, db = wanted(outputs, output_mask("layer_norm", attrs))
     g, x, mean, rstd = (operand(inputs, i) for i in range(4))
     device, count, n = g.device, mean.size, math.prod(integers(attrs, "normalized_shape"))
-    at, room = columns(1, count, n), Room(g.device)
+    at = columns(1, count, n)
     plans = {"norm_row_products": dw, "reduce_sum": db}
     made = {name: FoldPlan(name, at) for name, out in plans.items() if out is not None}
-    scratch = room.take(max((plan.scratch for plan in made.values()), default=0))
-    places = {name: room.take(4 * n) for name in made}
+    most = max((plan.scratch for plan in made.values()), default=0)
+    scratch, *places = device.places([most, *[4 * n] * len(made)])
     # Only dx may share the memory of g or x. Where dw or db does, it comes to its place last.
     late: list[tuple[int, DeviceTensor]] = []
-    for name, plan in made.items():
+    for (name, plan), place in zip(made.items(), places, strict=True):
         out = plans[name]
         assert out is not None
         to, is_late = out.address, _overlap(out, g) or _overlap(out, x)
         if is_late:
-            to = room.at(places[name])
+            to = place
             late.append((to, out))
         if name == "reduce_sum":
-            plan.run(device, to, g.address, scratch=room.at(scratch))
+            plan.run(device, to, g.address, scratch=scratch)
         else:
             operands = (x.address, g.address, mean.address, rstd.address)
-            plan.run(device, to, *operands, scratch=room.at(scratch))
+            plan.run(device, to, *operands, scratch=scratch)
     if dx is not None:
         params = pointer(g, x, mean, rstd, optional(inputs, 4), dx) + whole(count, n)
         launch_rows(device, "norm_layer_backward", count, n, params)
@@ -126,13 +125,9 @@ def _channels(x: DeviceTensor) -> tuple[int, int, FoldLayout]:
 def _batch_norm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (y, mean, rstd, new_mean, new_var) = operand(inputs, 0), padded(outputs, 5)
     _, weight, bias, running_mean, running_var = padded(inputs, 5)
-    device, (channels, inner, at), room = x.device, _channels(x), Room(x.device)
-    first, second = FoldPlan("reduce_wide", at), FoldPlan("reduce_deviations", at)
-    means, squares = room.take(8 * channels), room.take(8 * channels)
-    scratch = room.take(max(first.scratch, second.scratch))
-    first.run(device, room.at(means), x.address, scratch=room.at(scratch), divisor=at.n)
-    second.run(device, room.at(squares), x.address, a=room.at(means), scratch=room.at(scratch))
-    params = whole(room.at(means), room.at(squares))
+    channels, inner = x.shape[1], math.prod(x.shape[2:])
+    at, *addresses = moments(x, tuple(a for a in range(x.ndim) if a != 1))
+    params = whole(*addresses)
     params += pointer(running_mean, running_var, mean, rstd, new_mean, new_var) + whole(channels)
     params += f64(at.n, number(attrs, "eps")) + f32(number(attrs, "momentum"))
     launch_over(y, "norm_batch_statistics", channels, params)
@@ -146,11 +141,10 @@ def _batch_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
     g, x, weight = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
     mean, spread = (operand(inputs, i) for i in statistics_at(attrs))
     device, (channels, inner, at), train = g.device, _channels(x), flag(attrs, "train")
-    needs_sums, room = dx is not None and train, Room(g.device)
+    needs_sums = dx is not None and train
     sums, products = FoldPlan("reduce_sum", at), FoldPlan("norm_products", at)
-    own = [room.take(4 * channels) for _ in range(6)]
-    scratch = room.take(max(sums.scratch, products.scratch))
-    rstd_at, db_at, dw_at, s1, s2, r = (room.at(place) for place in own)
+    most = max(sums.scratch, products.scratch)
+    rstd_at, db_at, dw_at, s1, s2, r, scratch = device.places([*[4 * channels] * 6, most])
     rstd_at = spread.address if train else rstd_at
     dw_at = dw_at if dw is None else dw.address
     db_at = db_at if db is None else db.address
@@ -158,10 +152,10 @@ def _batch_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
         params = pointer(spread) + whole(rstd_at, channels) + f32(number(attrs, "eps"))
         launch_over(g, "norm_running_rstd", channels, params)
     if db is not None or needs_sums:
-        sums.run(device, db_at, g.address, scratch=room.at(scratch))
+        sums.run(device, db_at, g.address, scratch=scratch)
     if dw is not None or needs_sums:
         operands = (x.address, g.address, mean.address, rstd_at)
-        products.run(device, dw_at, *operands, scratch=room.at(scratch))
+        products.run(device, dw_at, *operands, scratch=scratch)
     if dx is None:
         return
     params = whole(dw_at, db_at) + pointer(weight) + whole(rstd_at, s1, s2, r, channels, train)
@@ -175,19 +169,14 @@ def _batch_norm_by_running(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> N
     x, y = operand(inputs, 0), outputs[0]
     mean, var = operand(inputs, 3), operand(inputs, 4)
     channels, inner, _ = _channels(x)
-    room = Room(y.device)
-    rstd = room.take(4 * channels)
-    params = pointer(var) + whole(room.at(rstd), channels) + f32(number(attrs, "eps"))
+    (rstd,) = y.device.places([4 * channels])
+    params = pointer(var) + whole(rstd, channels) + f32(number(attrs, "eps"))
     launch_over(y, "norm_running_rstd", channels, params)
-    params = pointer(x, optional(inputs, 1), optional(inputs, 2), mean) + whole(room.at(rstd))
+    params = pointer(x, optional(inputs, 1), optional(inputs, 2), mean) + whole(rstd)
     launch_over(y, "norm_batch", x.size, params + pointer(y) + whole(x.size, channels, inner))
 
 
 # --- max pooling (6.15, 6.16) ---------------------------------------------------------------------
-_POOL = "aten.max_pool2d_with_indices"
-_POOL_BACKWARD = "aten.max_pool2d_with_indices_backward"
-
-
 def _shape(op: str, attrs: Attrs, x: DeviceTensor, y: DeviceTensor) -> bytes:
     """The slots PoolShape: x is pooled to y."""
     planes = math.prod(x.shape[:-2])
@@ -195,25 +184,25 @@ def _shape(op: str, attrs: Attrs, x: DeviceTensor, y: DeviceTensor) -> bytes:
     return whole(planes, *x.shape[-2:], *y.shape[-2:], *given)
 
 
-@cuda_kernel(_POOL)
-def _max_pool(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+@cuda_kernel("aten.max_pool2d_with_indices", named=True)
+def _max_pool(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (y, index) = operand(inputs, 0), outputs
-    params = _shape(_POOL, attrs, x, y) + pointer(x, y, index)
+    params = _shape(op, attrs, x, y) + pointer(x, y, index)
     launch_over(y, "pool_forward", y.size, params)
 
 
-@cuda_kernel(_POOL_BACKWARD)
-def _max_pool_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+@cuda_kernel("aten.max_pool2d_with_indices_backward", named=True)
+def _max_pool_backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     g, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
     if not out.size:
         return
-    device, planes, room = out.device, math.prod(out.shape[:-2]), Room(out.device)
-    marked = room.at(room.take(planes))
+    device, planes = out.device, math.prod(out.shape[:-2])
+    (marked,) = device.places([planes])
     why = f"an index is outside [0, {out.shape[-2] * out.shape[-1]})"
-    params = _shape(_POOL_BACKWARD, attrs, out, g) + pointer(g, index, out) + whole(marked)
-    params += device.refusals.slots(_POOL_BACKWARD, why)
+    params = _shape(op, attrs, out, g) + pointer(g, index, out) + whole(marked)
+    params += device.refusals.slots(op, why)
     device.launch("pool_check", (min(planes, 1 << 20), 1, 1), 256, params)
-    device.refusals.after(_POOL_BACKWARD, why)
+    device.refusals.after(op, why)
     launch_over(out, "pool_backward", out.size, params)
 
 
@@ -240,20 +229,20 @@ def _count(
 def _losses(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, target, loss = operand(inputs, 0), operand(inputs, 1), outputs[0]
     (count, classes), reduction = x.shape, reduction_of(op, attrs)
-    plan, room = FoldPlan("reduce_sum", rows(1, count)), Room(x.device)
-    live, losses, scratch = room.take(4), room.take(4 * count), room.take(plan.scratch)
-    to = loss.address if reduction == _NONE else room.at(losses)
+    plan = FoldPlan("reduce_sum", rows(1, count))
+    live, losses, scratch = x.device.places([4, 4 * count, plan.scratch])
+    to = loss.address if reduction == _NONE else losses
     shape = whole(count, classes, integer(attrs, "ignore_index"))
     if op == _CE:
-        _count(op, attrs, target, classes, room.at(live))
+        _count(op, attrs, target, classes, live)
         params = pointer(x, target) + whole(to) + pointer(*outputs[1:]) + shape
         launch_rows(x.device, "loss_cross_entropy", count, classes, params)
     else:
-        _count(op, attrs, target, classes, room.at(live), outputs[1].address)
+        _count(op, attrs, target, classes, live, outputs[1].address)
         launch_over(loss, "loss_nll", count, pointer(x, target) + whole(to) + shape)
     if reduction != _NONE:
-        divisor = room.at(live) if reduction == _MEAN else 0
-        plan.run(x.device, loss.address, to, scratch=room.at(scratch), divisor_at=divisor)
+        divisor = live if reduction == _MEAN else 0
+        plan.run(x.device, loss.address, to, scratch=scratch, divisor_at=divisor)
 
 
 # --- their gradients (7.2, 7.3) -------------------------------------------------------------------
@@ -261,8 +250,7 @@ def _losses(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 def _losses_backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     g, x, target, out = (*(operand(inputs, i) for i in range(3)), outputs[0])
     (count, classes), reduction = x.shape, reduction_of(op, attrs)
-    room = Room(x.device)
-    live = room.at(room.take(4))
+    (live,) = x.device.places([4])
     _count(op, attrs, target, classes, live)
     if op == _CE_BACKWARD:
         kernel, statistics = "loss_cross_entropy_backward", pointer(*inputs[3:5])
@@ -283,7 +271,41 @@ def _mse(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
         params = pointer(x, y, out) + whole(x.size)
         launch_over(out, "loss_mse", x.size, params)
         return
-    plan, room = FoldPlan("reduce_differences", rows(1, x.size)), Room(x.device)
-    scratch = room.at(room.take(plan.scratch))
+    plan = FoldPlan("reduce_differences", rows(1, x.size))
+    (scratch,) = x.device.places([plan.scratch])
     divisor = x.size if reduction == _MEAN else None
     plan.run(x.device, out.address, x.address, y.address, scratch=scratch, divisor=divisor)
+
+
+# --- attention (18) -------------------------------------------------------------------------------
+def _seen(attrs: Attrs, queries: int, keys: int) -> bytes:
+    """An AttentionSeen (18.2)."""
+    first, window = integer(attrs, "first"), integer(attrs, "window")
+    return whole(flag(attrs, "causal"), first, window, queries, keys)
+
+
+@cuda_kernel("tallystick.attention_scores")
+def _scores(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    q, k, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
+    softcap = number(attrs, "softcap")
+    params = pointer(q, k, optional(inputs, 2), out)
+    params += whole(out.size, q.shape[1], k.shape[1], q.shape[3])
+    params += _seen(attrs, q.shape[2], k.shape[2]) + f32(number(attrs, "scale"), softcap)
+    launch_over(out, "attention_scores", out.size, params + whole(softcap != 0))
+
+
+@cuda_kernel("tallystick.attention_weights", inplace=((0, 0),))
+def _weights(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    s, out = operand(inputs, 0), outputs[0]
+    batches, heads, queries, keys = s.shape
+    rows = batches * heads * queries
+    params = pointer(s, optional(inputs, 1), out) + whole(rows, heads)
+    launch_rows(out.device, "attention_weights", rows, keys, params + _seen(attrs, queries, keys))
+
+
+@cuda_kernel("tallystick.attention_values")
+def _values(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    p, v, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
+    params = pointer(p, v, out) + whole(out.size, p.shape[1], v.shape[1], v.shape[3])
+    params += _seen(attrs, p.shape[2], p.shape[3])
+    launch_over(out, "attention_values", out.size, params)

@@ -9,16 +9,19 @@ import numpy as np
 
 from tallystick.contracts.ordered.cuda import cuda_kernel
 from tallystick.devices.cuda.launch import (
+    FOUR,
     Outputs,
     Tensors,
+    aligned,
     check_indices,
+    constant_bits,
     f32,
     f64,
     launch_over,
+    point,
     pointer,
     whole,
 )
-from tallystick.devices.cuda.point import FOUR, aligned, constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand
 from tallystick.kernels.loops import (

@@ -14,6 +14,7 @@ from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import (
     Outputs,
     Tensors,
+    constant_bits,
     f32,
     f64,
     launch_over,
@@ -21,19 +22,17 @@ from tallystick.devices.cuda.launch import (
     pointer,
     whole,
 )
-from tallystick.devices.cuda.point import constant_bits
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32
-from tallystick.numerics.operators.fold import FOLD, fold_count, split
-from tallystick.numerics.operators.reduction import reduced_axes
+from tallystick.numerics.operators.reduction import FOLD, fold_count, reduced_axes, split
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.folds import FoldLayout, FoldPlan, Room, layout, rows, turned
+from tallystick.products.cuda.folds import FoldLayout, FoldPlan, layout, rows, turned
 
 _GATHERED = 256  # kGathered
 
 
-def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
+def seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
     """The layout of x reduced over `axes`, and whether it is that of a turned copy of x."""
     found = layout(x.shape, axes)
     if found is not None:
@@ -42,7 +41,7 @@ def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
     return rows(x.size // n, n), True
 
 
-def _copied(x: DeviceTensor, axes: tuple[int, ...], address: int) -> int:
+def turned_copy(x: DeviceTensor, axes: tuple[int, ...], address: int) -> int:
     """The address of a copy of x with the reduced axes last."""
     view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
     copy(view, view.dense(address))
@@ -57,11 +56,25 @@ def fold(
     divisor: float | None = None,
 ) -> None:
     """out = x, C-contiguous, reduced over `axes` by the fold `name`."""
-    (at, is_copied), room = _seen(x, axes), Room(out.device)
+    at, is_copied = seen(x, axes)
     plan = FoldPlan(name, at)
-    copied, scratch = room.take(x.nbytes if is_copied else 0), room.take(plan.scratch)
-    source = _copied(x, axes, room.at(copied)) if is_copied else x.address
-    plan.run(out.device, out.address, source, scratch=room.at(scratch), divisor=divisor)
+    copied, scratch = out.device.places([x.nbytes if is_copied else 0, plan.scratch])
+    source = turned_copy(x, axes, copied) if is_copied else x.address
+    plan.run(out.device, out.address, source, scratch=scratch, divisor=divisor)
+
+
+def moments(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, int, int]:
+    """The layout of x reduced over `axes`; the addresses of the means and of the sums of squared
+    deviations, in binary64."""
+    at, is_copied = seen(x, axes)
+    wide, deviations = FoldPlan("reduce_wide", at), FoldPlan("reduce_deviations", at)
+    sizes = (x.nbytes if is_copied else 0, 8 * at.outputs, 8 * at.outputs)
+    most = max(wide.scratch, deviations.scratch)
+    copied, means, squares, scratch = x.device.places([*sizes, most])
+    source = turned_copy(x, axes, copied) if is_copied else x.address
+    wide.run(x.device, means, source, scratch=scratch, divisor=at.n)
+    deviations.run(x.device, squares, source, a=means, scratch=scratch)
+    return at, means, squares
 
 
 # --- sum and mean (NUMERICS 3.4) ------------------------------------------------------------------
@@ -94,16 +107,8 @@ def _argmax(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 @cuda_kernel("aten.var_mean.correction", named=True)
 def _var_mean(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (var, mean) = operand(inputs, 0), outputs
-    axes, device = reduced_axes(op, attrs, x.ndim), x.device
-    (at, is_copied), room = _seen(x, axes), Room(device)
-    first, second = FoldPlan("reduce_wide", at), FoldPlan("reduce_deviations", at)
-    copied = room.take(x.nbytes if is_copied else 0)
-    means, squares = room.take(8 * var.size), room.take(8 * var.size)
-    scratch = room.take(max(first.scratch, second.scratch))
-    source = _copied(x, axes, room.at(copied)) if is_copied else x.address
-    first.run(device, room.at(means), source, scratch=room.at(scratch), divisor=at.n)
-    second.run(device, room.at(squares), source, a=room.at(means), scratch=room.at(scratch))
-    params = whole(room.at(squares), room.at(means), var.address, mean.address, var.size)
+    at, means, squares = moments(x, reduced_axes(op, attrs, x.ndim))
+    params = whole(squares, means, var.address, mean.address, var.size)
     params += f64(max(float(at.n) - number(attrs, "correction"), 0.0))
     launch_over(var, "reduce_variance", var.size, params)
 
@@ -119,15 +124,15 @@ def _sum_squares(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 def _clip_coef(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     coefficient, norm = outputs
     device, count = norm.device, len(inputs)
-    plan, room = FoldPlan("reduce_sum", rows(1, count)), Room(device)
-    squares, total, scratch = room.take(4 * count), room.take(4), room.take(plan.scratch)
+    plan = FoldPlan("reduce_sum", rows(1, count))
+    squares, total, scratch = device.places([4 * count, 4, plan.scratch])
     for first in range(0, count, _GATHERED):
         given = [operand(inputs, i).address for i in range(first, min(first + _GATHERED, count))]
         params = whole(*given, *[0] * (_GATHERED - len(given)), len(given))
-        params += whole(room.at(squares) + 4 * first)
+        params += whole(squares + 4 * first)
         device.launch("reduce_gather", (1, 1, 1), _GATHERED, params)
-    plan.run(device, room.at(total), room.at(squares), scratch=room.at(scratch))
-    params = whole(room.at(total), coefficient.address, norm.address)
+    plan.run(device, total, squares, scratch=scratch)
+    params = whole(total, coefficient.address, norm.address)
     params += f32(number(attrs, "max_norm"))
     device.launch("reduce_clip", (1, 1, 1), 32, params)
 
@@ -168,10 +173,9 @@ def _rank(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     is_narrow = x.dtype == "f32" and n < NARROW
     entry, nbytes = ("narrow", 8) if is_narrow else ("broad", 16)
     chunk = min(_MOST_CHUNK, max(32, 1 << (n - 1).bit_length()))
-    chunks, room = -(-n // chunk), Room(x.device)
+    chunks = -(-n // chunk)
     # Entries, twice: a pass reads one and writes the other.
-    both = [room.take(nbytes * x.size if chunks > 1 else 0) for _ in range(2)]
-    source, target = (room.at(place) for place in both)
+    source, target = x.device.places([nbytes * x.size if chunks > 1 else 0] * 2)
     params = pointer(x) + whole(source) + pointer(places) + whole(lines, n, inner, chunks)
     params += whole(flag(attrs, "descending"))
     grid = (min(lines * chunks, 1 << 20), 1, 1)
@@ -209,10 +213,9 @@ def _fold(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     if len(xs) <= 2:
         _by_halves(xs, out, [])
     else:
-        room = Room(out.device)
         # Each level of the sum needs at most one partial sum beside the result.
-        places = [room.take(out.nbytes) for _ in range((len(xs) - 1).bit_length())]
-        _by_halves(xs, out, [out.dense(room.at(place)) for place in places])
+        places = out.device.places([out.nbytes] * (len(xs) - 1).bit_length())
+        _by_halves(xs, out, [out.dense(place) for place in places])
     count = fold_count(attrs, len(xs))
     if flag(attrs, "mean") and count != 1:
         point2("div", out, constant_bits(rn32(float(count))), out)

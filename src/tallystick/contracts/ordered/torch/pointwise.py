@@ -1,8 +1,10 @@
-"""Exact torch kernels of the pointwise operators, from their forms (NUMERICS 6.11, 10, 11.1).
+"""Exact torch kernels of every element by itself: the pointwise operators, from their forms
+(NUMERICS 6.11, 10, 11.1), and dropout's mask (8.4).
 
 A form on integers or bools rounds nothing, nor does one that only chooses, compares or changes the
 signs of binary32 numbers. The primitives of such forms are torch's integer operations, selections,
-comparisons and conversions (see `table.py`).
+comparisons and conversions (see `table.py`). So are those of Philox4x32-10 (8.1, 8.3), on any
+device.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from tallystick.devices.kernel import operand
 from tallystick.devices.torch import TORCH_DTYPES, Tensor, Tensors, type_of
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.loops import names_of, pointwise_operators, storage_shared
-from tallystick.numerics.operators.common import constant, number
+from tallystick.numerics.operators.common import constant, integer, number
+from tallystick.numerics.operators.random import WORD
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.graph import Expr, interpreted
@@ -114,3 +117,62 @@ def _is_exact_somewhere(spec: OpSpec) -> bool:
 for _spec in pointwise_operators():
     if _is_exact_somewhere(_spec):
         _attach(_spec)
+
+
+# --- random words (8.1, 8.3) ----------------------------------------------------------------------
+_LOW = WORD - 1
+_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+_WEYL = 0x9E3779B9, 0xBB67AE85
+_ROUNDS = 10
+
+
+def check_key(op: str, key: Tensor) -> None:
+    """A seed and a step that 8.3 has. Raises RefusedOperandsError; one flag is read."""
+    if bool((key < 0).any() | (key[1] >= WORD)):
+        raise RefusedOperandsError(
+            op, "the seed of its key must not be negative, the step must be below 2^32."
+        )
+
+
+def check_places(op: str, place: Tensor) -> None:
+    """Places that 8.8 has. Raises RefusedOperandsError; one flag is read."""
+    if bool(((place < 0) | (place >= WORD)).any()):
+        raise RefusedOperandsError(op, "a place is outside [0, 2^32).")
+
+
+def _product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+    """The high and the low word of x·factor; i64 products wrap, which leaves both intact."""
+    wide = x * factor
+    return (wide >> 32) & _LOW, wide & _LOW
+
+
+def words(key: Tensor, draw: int, count: int) -> Tensor:
+    """i64[count]: the words of elements 0 .. count - 1 of a draw (8.1). `key`, i64[2], is read
+    where it lies."""
+    block = torch.arange(-(-count // 4), dtype=torch.int64, device=key.device)
+    return of_blocks(key, draw, block).reshape(-1)[:count]
+
+
+def of_blocks(key: Tensor, draw: int, block: Tensor) -> Tensor:
+    """i64[n, 4]: the words of the blocks numbered by `block`, i64[n]."""
+    seed, step = key[0], key[1]
+    c0, c1 = block & _LOW, block >> 32
+    c2, c3 = torch.full_like(block, draw), step.expand_as(block)
+    k0, k1 = seed & _LOW, seed >> 32
+    for _ in range(_ROUNDS):
+        high0, low0 = _product(c0, _MULTIPLIERS[0])
+        high1, low1 = _product(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    return torch.stack((c0, c1, c2, c3), 1)
+
+
+# --- dropout's mask (8.4) -------------------------------------------------------------------------
+@exact("tallystick.dropout_mask", named=True)
+def _dropout(op: str, attrs: Attrs, inputs: Tensors, outputs: list[Tensor]) -> None:
+    key, out = operand(inputs, 0), outputs[0]
+    check_key(op, key)
+    # Scaling by a power of two is exact, and round() is to even (8.4).
+    threshold = round(number(attrs, "p") * WORD)
+    drawn = words(key, integer(attrs, "draw"), out.numel())
+    torch.ge(drawn, threshold, out=out.view(-1))

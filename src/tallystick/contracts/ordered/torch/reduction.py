@@ -9,9 +9,8 @@ from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys,
 from tallystick.devices.kernel import operand
 from tallystick.devices.torch import Tensor, Tensors, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
-from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.pool import Axis, axes
-from tallystick.numerics.operators.reduction import reduced_axes
+from tallystick.numerics.operators.reduction import FOLD, fold_count, folded, reduced_axes
 from tallystick.numerics.types import Attrs
 
 Outputs = list[Tensor]
@@ -141,15 +140,11 @@ def _fold(attrs: Attrs, inputs: Tensors, outputs: list[Tensor]) -> None:
     Of a sum or quotient of two binary32 numbers that is RN32 of the true one, since 53 digits are
     at least 2·24 + 2. No kernel of torch's for binary32, which may flush, has a part in it.
     """
-    found = _by_halves([operand(inputs, i) for i in range(len(inputs))])
+    found = folded([operand(inputs, i) for i in range(len(inputs))], _plus)
     if flag(attrs, "mean"):
         found = (found.double() / float(fold_count(attrs, len(inputs)))).float()
     write(found, outputs[0])
 
 
-def _by_halves(xs: list[Tensor]) -> Tensor:
-    if len(xs) == 1:
-        return xs[0]
-    half = split(len(xs))
-    left, right = _by_halves(xs[:half]), _by_halves(xs[half:])
-    return (left.double() + right.double()).to(torch.float32)
+def _plus(a: Tensor, b: Tensor) -> Tensor:
+    return (a.double() + b.double()).to(torch.float32)

@@ -8,11 +8,11 @@ a NaN or a zero's sign does. The families beside this file attach theirs by `exa
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import torch
 
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.kernel import Kernel, entry
 from tallystick.numerics.attachments import Attachments
 
 Tensor = torch.Tensor
@@ -21,14 +21,8 @@ NAN32, NAN64 = 0x7FC00000, 0x7FF8 << 48
 _MAGNITUDE = (1 << 31) - 1
 
 
-def _kernel(
-    _name: str, run: Any, strided: bool = True, inplace: tuple[tuple[int, int], ...] = ()
-) -> Kernel:
-    return Kernel(run, strided, inplace)
-
-
 exact: Attachments[Kernel] = Attachments(
-    "exact torch kernel", "tallystick.contracts.ordered.torch.*", _kernel
+    "exact torch kernel", "tallystick.contracts.ordered.torch.*", partial(entry, strided=True)
 )
 
 

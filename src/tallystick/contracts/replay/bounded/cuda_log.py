@@ -1,4 +1,5 @@
-"""A step's bounded rounding log on a GPU (COMMITMENTS 10.2), over native/cuda/replay.cu.
+"""A step's bounded rounding log on a GPU (COMMITMENTS 10.2), over native/cuda/replay.cu; and
+the probe of a GPU's logs.
 
 While a step runs, its entries are marks: two bits of each element. So the room for them is known
 beforehand, and no entry can be one too many. The log's blocks are made of them once, at the end. A
@@ -7,18 +8,25 @@ followed log's blocks become marks before the step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tallystick.commit.log import BLOCK_ELEMENTS
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, over, whole
-from tallystick.devices.cuda.tensor import Memory
+from tallystick.devices.cuda.tensor import DeviceTensor, Memory
 from tallystick.errors import MachineFaultError
-from tallystick.products.cuda.marks import Marks
+from tallystick.numerics.types import Attrs
+from tallystick.products.cuda.dots import Marks, Rounding
+
+if TYPE_CHECKING:
+    from tallystick.devices.cuda.device import Cuda
+
 
 Array = np.ndarray
 _WORD = np.dtype("<u2")  # of a log
@@ -136,3 +144,48 @@ class DeviceLog:
         self._device.driver.to_host(self._head.address, head)
         numbers = head[:_CONTROL].view("<u8")
         return numbers, head[_CONTROL:].view(_WORD), int(numbers[3])
+
+
+# --- the start-up probe: entries made and followed, as known ones ---------------------------------
+_DOWN, _UP = 0, 1
+
+
+def differing_logs(device: Cuda, bits: int) -> Iterator[str]:
+    """ "a rounding log", if logs differ."""
+    if logs_differ(device, bits):
+        yield "a rounding log"
+
+
+def logs_differ(device: Cuda, bits: int) -> bool:
+    """True if the entries or the values that `device` makes on the grid of `bits` bits are not
+    those of NUMERICS 14.5 to 14.8."""
+    step = 2.0 ** (9 - bits)  # between neighbours above 1
+    a = np.array([[1, step / 2], [1 + step, step / 2], [1, step / 4]], np.float32)
+    ones = np.ones((2, 1), np.float32)
+    left, right = (device.there(array) for array in (a, ones))
+    dims: Attrs = {"dim": (1,), "keepdim": True}
+    calls: tuple[tuple[str, Attrs, list[DeviceTensor]], ...] = (
+        ("aten.mm", {}, [left, right]),
+        ("aten.sum.dim_IntList", dims, [left]),
+    )
+    log, out = DeviceLog(device, [3] * len(calls)), device.there(np.zeros((3, 1), np.float32))
+
+    def values() -> list[list[float]]:
+        found = []
+        for number, (op, attrs, inputs) in enumerate(calls):
+            rounded_kernel[op](Rounding(bits, {0: log.marks(number)}), attrs, inputs, [out])
+            found.append(device.host(out).reshape(-1).tolist())
+        return found
+
+    # Ties go to the even neighbour: down from the first boundary, up from the second.
+    counts, recorded = [2] * len(calls), [_DOWN, 2 + _UP] * len(calls)
+    log.record()
+    well = values() == [[1, 1 + 2 * step, 1]] * len(calls)
+    well &= [found.tolist() for found in log.recorded()] == [counts, recorded]
+    # The other directions; and an entry to which no kernel leads, which changes nothing.
+    followed = [_UP, 2 + _DOWN, 4 + _UP] * len(calls)
+    log.follow(np.array([3] * len(calls)), np.array(followed), False)
+    well &= values() == [[1 + step, 1 + step, 1]] * len(calls)
+    well &= log.followed() == LogOutcome(4, 4, 4)
+    well &= log.recorded()[1].tolist() == [_UP, 2 + _DOWN] * len(calls)
+    return not well

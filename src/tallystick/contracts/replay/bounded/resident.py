@@ -11,16 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.contracts.replay.blocks import Blocks, Entries, decode, encode
 from tallystick.contracts.replay.bounded.cuda_log import DeviceLog
-from tallystick.contracts.replay.bounded.follow import followed_entries
-from tallystick.contracts.replay.bounded.judge import FORGED
-from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
+from tallystick.contracts.replay.bounded.kernels import FORGED, followed_entries
+from tallystick.contracts.replay.entries import Blocks, Entries, decode, encode
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import LoggedStep
+from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
 from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.device import Cuda
-from tallystick.products.cuda.marks import Rounding
+from tallystick.products.cuda.dots import Rounding
 
 Array = np.ndarray
 

@@ -1,29 +1,135 @@
-"""Following a published log (NUMERICS 14.9, Algorithm 3): rounding as its entries say.
+"""Following a published log (NUMERICS 14.9, Algorithm 3): rounding as its entries say; and judging
+them (14.10): the values that they may give.
 
 The follower's own log is the followed one, with its own entries in place of the unfit ones, those
 that give false values (14.10). Where it cannot read the followed log, it records. So an honest log
 gives the same digest, unless values part (14.9.2). If the log is found to be about other values
 after an unfit entry, the follower records too.
+
+A follower asks about the few elements whose value an entry changes. Exact sums of terms decide
+about sums of products, opening rules about all others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import UNFIT
-from tallystick.contracts.replay.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
-from tallystick.contracts.replay.published.judge import entries_at, true_values
+from tallystick.contracts.replay.entries import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
+from tallystick.contracts.replay.findings import UNFIT, LogCorruptError
 from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep
+from tallystick.contracts.rounded.cpu import run_rounded
+from tallystick.contracts.rounded.cpu.pieces import Piece
+from tallystick.contracts.rounded.opening import is_sum, parts
+from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.grid import Grid, doubt
+from tallystick.numerics.registry import summed_operators
+from tallystick.numerics.types import type_of
+from tallystick.opening.parts import summed
+from tallystick.opening.quantity import Logged, Site, opening_rule
+from tallystick.opening.values import WholeSource, needs_of
 from tallystick.program.expand import is_forward
 
 Array = np.ndarray
+
+
+# --- judging entries (14.10) ----------------------------------------------------------------------
+# Exact sums fetched at a time: 80 bytes each, and the operands of their terms.
+_EXACT_AT_ONCE = 4096
+# After this number of false values of one output, of an operator that is no sum, the follower does
+# not look at the rest: each costs an evaluation of an opening rule, in Python.
+_FALSE_LOOKED_AT = 16
+
+
+def entries_at(packed: Array, positions: Array) -> Array:
+    """i64[k]: entries number `positions` i64[k] of packed bytes u8[n], each at most 242."""
+    groups, places = np.divmod(positions, ENTRIES_PER_BYTE)
+    entries: Array = packed[groups].astype(np.int64) // 3**places % 3
+    return entries
+
+
+def true_values(
+    call: LoggedCall, positions: Array, values: Array, entries: Array, contract: str
+) -> Array:
+    """bool[k]: True where an element may have its value by its entry.
+
+    The elements are at `positions` i64[k], ascending, with values f32[k] and entries i64[k]. An
+    element without a bound may have any value. For an operator that is no sum, the check ends at
+    the `_FALSE_LOOKED_AT`-th false value.
+    """
+    if call.spec.name in summed_operators():
+        return _true_sums(call, positions, values, entries, contract)
+    return _true_by_rules(call, positions, values, entries, contract)
+
+
+def _true_by_rules(
+    call: LoggedCall, positions: Array, values: Array, entries: Array, contract: str
+) -> Array:
+    """By the opening rule of each element (14.11)."""
+    true: list[bool] = []
+    source, missed, first = WholeSource(call.inputs), 0, _site(call, contract)
+    for at, value, entry in zip(positions.tolist(), values, entries.tolist(), strict=True):
+        rule = opening_rule(replace(first, element=at))
+        assert isinstance(rule, Logged)  # every logged output of this form is one
+        reach = rule.reach(source, needs_of(rule, source))
+        true.append(reach is None or reach.true(reach.grid.index(value), entry))
+        missed += not true[-1]
+        if missed == _FALSE_LOOKED_AT:
+            break
+    return np.array(true, np.bool_)
+
+
+def _site(call: LoggedCall, contract: str) -> Site:
+    """The first element of the call's output."""
+    types = tuple(None if x is None else type_of(x) for x in call.inputs)
+    made = tuple(map(type_of, call.outputs))
+    return Site(call.spec.name, call.attrs, types, made, call.out, 0, contract)
+
+
+def _true_sums(
+    call: LoggedCall, positions: Array, values: Array, entries: Array, contract: str
+) -> Array:
+    """By the exact sum of each element's terms and its bound (14.4)."""
+    true, grid = np.ones(len(positions), np.bool_), Grid(parse_contract(contract).bits)
+    # An element of a summed operator is bounded where it is R of its terms' sum.
+    if len(positions) == 0 or not is_sum(summed(_site(call, contract))):
+        return true
+
+    def decide(piece: Piece) -> None:
+        piece.store(np.zeros(piece.w.shape, np.float32))
+        if piece.output != call.out:
+            return
+        at, which = _inside(piece, positions)
+        for begin in range(0, len(at), _EXACT_AT_ONCE):
+            some = slice(begin, begin + _EXACT_AT_ONCE)
+            records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
+            for k, record, bound in zip(which[some], records, bounds, strict=True):
+                total, flags = parts(record.view("V80")[0])
+                if flags:  # with a term that is not finite x is no sum: not judged
+                    continue
+                reach = doubt(grid, total, float(bound)).reach
+                true[k] = reach.true(grid.index(values[k]), int(entries[k]))
+
+    scratch = [np.empty(o.shape, o.dtype) for o in call.outputs]
+    run_rounded(call.spec.name, decide, call.attrs, call.inputs, scratch)
+    return true
+
+
+def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
+    """The output positions that lie in the piece, counted there, i64[m]; and their indices."""
+    rows, columns = piece.w.shape
+    step = piece.row_step if rows > 1 else max(columns, 1)
+    row, column = np.divmod(positions - piece.start, max(step, 1))
+    inside = np.flatnonzero((row >= 0) & (row < rows) & (column < columns))
+    return row[inside] * columns + column[inside], inside
+
+
+# --- following (14.9) -----------------------------------------------------------------------------
 # The corrections of an output that two kernels may well need, beside one in a hundred.
 _PLAUSIBLE = 4
 _UNFIT = "from the auditor's operands no kernel's result rounds to the value it gives"

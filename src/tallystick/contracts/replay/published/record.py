@@ -10,7 +10,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.contract import Replay
-from tallystick.contracts.replay.packed import FIVE_NO_CHANGE
+from tallystick.contracts.replay.entries import FIVE_NO_CHANGE
 from tallystick.contracts.replay.step import LoggedStep
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
 from tallystick.contracts.replay.published.follow import PublishedFollow
 from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import LoggedStep
+from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
 from tallystick.contracts.replay.stock import rounding
 from tallystick.contracts.replay.stock.table import stock_of
 from tallystick.numerics.types import DTYPES

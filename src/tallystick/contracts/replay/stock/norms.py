@@ -27,18 +27,19 @@ _ATEN: Any = torch.ops.aten
 
 
 # -- softmax (6.1 - 6.4) ---------------------------------------------------------------------------
-@stock_form("aten._softmax", "aten._log_softmax", named=True)
-def _softmax(op: str, stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
+@stock_form(
+    *(
+        f"aten._{log}softmax{gradient}"
+        for log in ("", "log_")
+        for gradient in ("", "_backward_data")
+    ),
+    named=True,
+)
+def _softmax(op: str, stock: Stock, attrs: Attrs, *xs: Tensor) -> list[Tensor]:
+    """Of x, or the gradient of g and y."""
     dim, kernel = cast(int, attrs["dim"]), getattr(_ATEN, op.removeprefix("aten."))
-    (ordered,), order = stock.in_order(dim, x)
-    return [placed(kernel(ordered, dim, False), dim, order)]
-
-
-@stock_form("aten._softmax_backward_data", "aten._log_softmax_backward_data", named=True)
-def _softmax_backward(op: str, stock: Stock, attrs: Attrs, g: Tensor, y: Tensor) -> list[Tensor]:
-    dim, kernel = cast(int, attrs["dim"]), getattr(_ATEN, op.removeprefix("aten."))
-    ordered, order = stock.in_order(dim, g, y)
-    return [placed(kernel(*ordered, dim, g.dtype), dim, order)]
+    ordered, order = stock.in_order(dim, *xs)
+    return [placed(kernel(*ordered, dim, xs[0].dtype if len(xs) > 1 else False), dim, order)]
 
 
 # -- layer_norm (6.5, 6.6) -------------------------------------------------------------------------
@@ -77,7 +78,7 @@ def _layer_norm_backward(
     _b: Tensor | None = None,
 ) -> list[Tensor]:
     shape = _normalized_shape(attrs)
-    mask = [bool(on) for on in cast("tuple[bool, ...]", attrs["output_mask"])]
+    mask = output_mask("aten.native_layer_norm_backward", attrs)
     turned, columns = stock.in_order(1, _flat_rows(g, len(shape)), _flat_rows(x, len(shape)))
     turned, lines = stock.in_order(0, *turned, mean.reshape(-1, 1), rstd.reshape(-1, 1))
     given, ordered, mean, rstd = turned

@@ -6,7 +6,6 @@ Attributes are binary64 and stay binary64. No intermediate of 11 is rounded to b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -44,66 +43,38 @@ def _gradient(xs: Tensors, coefficient: int) -> Tensor:
     return g if c is None else g * c
 
 
-@dataclass(frozen=True)
-class _Adam:
-    """The scalars of a step of Adam (11.2, 11.3). `kept` and `decay` are factors of p: `kept` in
-    the result, `decay` in the gradient."""
-
-    beta1: float
-    beta2: float
-    eps: float
-    step_size: Tensor
-    root: Tensor
-    kept: Number
-    decay: float
-
-
-def _adam_scalars(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> _Adam:
-    lr, power1, power2 = (_scalar(stock, xs, i) for i in (4, 5, 6))
-    decay = _number(attrs, "weight_decay")
-    return _Adam(
-        beta1=_number(attrs, "beta1"),
-        beta2=_number(attrs, "beta2"),
-        eps=_number(attrs, "eps"),
-        step_size=torch.as_tensor(lr, dtype=torch.float64) / (1 - power1),
-        root=torch.as_tensor(1 - power2, dtype=torch.float64).sqrt(),
-        kept=1 - lr * decay if decoupled else 1.0,
-        decay=0.0 if decoupled else decay,
-    )
-
-
-def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
-    """torch's own sequence of kernels."""
-    p, g, m, v = operand(xs, 0), _gradient(xs, 7), operand(xs, 2), operand(xs, 3)
-    if s.decay:
-        g = torch.add(g, p, alpha=s.decay)
-    m = torch.lerp(m, g, 1 - s.beta1)
-    v = (v * s.beta2).addcmul_(g, g, value=1 - s.beta2)
-    denominator = (v.sqrt() / s.root).add_(s.eps)
-    return [torch.addcdiv(p * s.kept, m * -s.step_size, denominator), m, v]
-
-
-def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
-    """One pass of the core: torch's eight passes cost three times as much, mostly in memory."""
-    p, g, m, v = (operand(xs, i).contiguous().numpy() for i in range(4))
-    c = optional(xs, 7)
-    found = [stock.result(p.shape, number) for number in range(3)]
-    p_out, m_out, v_out = (x.numpy() for x in found)
-    _core.published_adam(
-        p, g, m, v, 1.0 if c is None else float(c), 1 - s.beta1, s.beta2, 1 - s.beta2, s.eps,
-        float(s.root), float(s.step_size), float(s.kept), s.decay, p_out, m_out, v_out,
-    )  # fmt: skip
-    return found
-
-
 @stock_form(
     "tallystick.adamw_step", "tallystick.adam_step", named=True, per_element=True, narrow=True
 )
 def _adam(op: str, stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tensor]:
-    scalars = _adam_scalars(stock, attrs, xs, decoupled=op == "tallystick.adamw_step")
+    lr, power1, power2 = (_scalar(stock, xs, i) for i in (4, 5, 6))
+    beta1, beta2, eps = (_number(attrs, name) for name in ("beta1", "beta2", "eps"))
+    step_size = torch.as_tensor(lr, dtype=torch.float64) / (1 - power1)
+    root = torch.as_tensor(1 - power2, dtype=torch.float64).sqrt()
+    # Factors of p: `kept` in the result, `decay` in the gradient (11.2, 11.3).
+    kept: Number = 1.0
+    decay = _number(attrs, "weight_decay")
+    if op == "tallystick.adamw_step":
+        kept, decay = 1 - lr * decay, 0.0
     if stock.is_plain:
-        return _adam_core(stock, scalars, xs)
-    return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
+        # One pass of the core: torch's eight passes cost three times as much, mostly in memory.
+        p_in, g_in, m_in, v_in = (operand(xs, i).contiguous().numpy() for i in range(4))
+        c = optional(xs, 7)
+        found = [stock.result(p_in.shape, number) for number in range(3)]
+        p_out, m_out, v_out = (x.numpy() for x in found)
+        _core.published_adam(
+            p_in, g_in, m_in, v_in, 1.0 if c is None else float(c), 1 - beta1, beta2, 1 - beta2,
+            eps, float(root), float(step_size), float(kept), decay, p_out, m_out, v_out,
+        )  # fmt: skip
+        return found
+    wide = [stock.widened(x, i) for i, x in enumerate(xs)]  # for torch's own sequence of kernels
+    p, g, m, v = operand(wide, 0), _gradient(wide, 7), operand(wide, 2), operand(wide, 3)
+    if decay:
+        g = torch.add(g, p, alpha=decay)
+    m = torch.lerp(m, g, 1 - beta1)
+    v = (v * beta2).addcmul_(g, g, value=1 - beta2)
+    denominator = (v.sqrt() / root).add_(eps)
+    return [torch.addcdiv(p * kept, m * -step_size, denominator), m, v]
 
 
 @stock_form("tallystick.sgd_step", per_element=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.torch import random as philox
+from tallystick.contracts.ordered.torch import pointwise as philox
 from tallystick.contracts.replay.stock.stock import Stock, rounded_number, stock_form
 from tallystick.devices.torch import Tensor
 from tallystick.numerics.types import Attrs
@@ -66,14 +66,9 @@ def _mask_scale(_stock: Stock, attrs: Attrs, x: Tensor, mask: Tensor) -> list[Te
 
 
 # -- activations and their gradients (6.7 - 6.11) --------------------------------------------------
-@stock_form("aten.gelu", per_element=True)
-def _gelu(_stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
-    return [_ATEN.gelu(x, approximate=attrs["approximate"])]
-
-
-@stock_form("aten.gelu_backward", per_element=True)
-def _gelu_backward(_stock: Stock, attrs: Attrs, g: Tensor, x: Tensor) -> list[Tensor]:
-    return [_ATEN.gelu_backward(g, x, approximate=attrs["approximate"])]
+@stock_form("aten.gelu", "aten.gelu_backward", named=True, per_element=True)
+def _gelu(op: str, _stock: Stock, attrs: Attrs, *xs: Tensor) -> list[Tensor]:
+    return [getattr(_ATEN, op.removeprefix("aten."))(*xs, approximate=attrs["approximate"])]
 
 
 # -- random values (8.6 to 8.8): Philox's words are ours and exact ---------------------------------

@@ -7,12 +7,12 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from tallystick.products.thread_probe import probe_products, refuse_threads
+from tallystick.products.probe import probe_products, refuse_threads
 
 Tensor = torch.Tensor
 # The elements of a thread's share: torch gives a pass one thread for each 32,768.
 _SHARE = 1 << 15
-# x, y and x + y, as bits of binary32: as in thread_probe, a value for each environment.
+# x, y and x + y, as bits of binary32: as in products/probe.py, a value for each environment.
 _KINDS = (
     (0x3F800000, 0x33000000, 0x3F800000),  # 1 + 2^-25: rounded upward?
     (0x3F800000, 0x33C00000, 0x3F800001),  # 1 + 1.5·2^-24: downward, toward zero?

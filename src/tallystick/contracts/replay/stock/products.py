@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from tallystick.contracts.replay.stock.stock import STRETCH, Stock, rounded_number, stock_form
 from tallystick.devices.torch import Tensor, check_indices
-from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.numerics.operators.common import output_mask
+from tallystick.numerics.operators.dot import geometry
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 
@@ -69,7 +70,7 @@ def _convolution(
 def _convolution_backward(
     stock: Stock, attrs: Attrs, grad: Tensor, x: Tensor, w: Tensor
 ) -> list[Tensor]:
-    mask = output_mask(attrs)
+    mask = output_mask("aten.convolution_backward", attrs)
     stride, padding, dilation, groups = geometry("aten.convolution", attrs)
     if stock.order is None:
         sizes = [w.shape[0]]

@@ -12,14 +12,14 @@ from functools import lru_cache
 import torch
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.contracts.ordered.torch.table import NAN32
+from tallystick.contracts.replay.entries import FIVE_NO_CHANGE, LARGEST_BYTE
 
 Tensor = torch.Tensor
 _MAGNITUDE = (1 << 63) - 1
 _INFINITY = 0x7FF << 52
 _OVERFLOW = 0x47F << 52  # 2^128
-_NAN32 = 0x7FC00000
 _LOWEST_TEN, _HIGHEST_TEN = -324, 308
-_LARGEST_BYTE, _FIVE_ONES = 242, 121
 
 
 def _rounded(x: Tensor, bits: int) -> Tensor:
@@ -65,7 +65,7 @@ def _finished(r: Tensor, plus_zero: bool) -> Tensor:
     value = r.to(torch.float32)
     if plus_zero:
         value = value + 0.0
-    return torch.where(value.isnan(), _NAN32, value.view(torch.int32)).view(torch.float32)
+    return torch.where(value.isnan(), NAN32, value.view(torch.int32)).view(torch.float32)
 
 
 @lru_cache(maxsize=8)
@@ -83,7 +83,7 @@ def pack(entries: Tensor) -> Tensor:
 
 def unpack(packed: Tensor, count: int) -> Tensor:
     """u8: `count` entries; a byte above 242 counts as five entries 1."""
-    bytes_ = torch.where(packed > _LARGEST_BYTE, _FIVE_ONES, packed).to(torch.uint8)
+    bytes_ = torch.where(packed > LARGEST_BYTE, FIVE_NO_CHANGE, packed).to(torch.uint8)
     entries = bytes_[:, None] // _weights(packed.device) % 3
     return entries.reshape(-1)[:count]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.rounded.cpu.operators import rounded_kernel
+from tallystick.contracts.rounded.cpu import rounded_kernel
 from tallystick.contracts.rounded.cpu.pieces import (
     DotTerms,
     Gathered,
@@ -20,16 +20,11 @@ from tallystick.contracts.rounded.cpu.pieces import (
     depth_share,
     per_gather,
 )
-from tallystick.contracts.rounded.cpu.sums import row_pieces
-from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.contracts.rounded.cpu.products import row_pieces
+from tallystick.devices.kernel import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine
-from tallystick.products.operators import (
-    CONVOLUTION_OPERATORS,
-    Convolution,
-    Window,
-    convolutions,
-)
+from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, Window, convolutions
 from tallystick.products.patches import Tile, everywhere, image_tiles, patches, view, weight_rows
 from tallystick.products.squares import RowSquares, term_factor
 from tallystick.products.tiles import BUDGET, SCRATCH, ranges, widened

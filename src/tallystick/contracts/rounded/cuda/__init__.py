@@ -9,7 +9,7 @@ from tallystick.devices.kernel import Kernel, Run, replaced
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import rounded_operators
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.marks import Rounding
+from tallystick.products.cuda.dots import Rounding
 
 # Over the way to round, then what every kernel gets.
 rounded_kernel: Attachments[Callable[[Rounding, Attrs, Tensors, Outputs], None]] = Attachments(

@@ -1,15 +1,20 @@
-"""Samples for calibration: one machine's results near a rounding boundary (NUMERICS 14.9).
+"""Calibration of the published form: samples of machines, and the thresholds they give
+(Algorithm 4; NUMERICS 14.9).
 
 Every machine computes the same operators on the same operands. It keeps its binary64 results for
 elements near a rounding boundary. To have the same operands everywhere, the steps themselves run on
 the kernels of `ordered/1`, whose results depend on the job alone. The stock kernels' results go
 into the sample only.
+
+Where two machines' results round to opposite sides, a log must still record an element at that
+distance from the rounded value. So the threshold must lie below that distance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +24,14 @@ from tallystick.commit.log import Section
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.replay.boundaries import boundaries, indices_of
 from tallystick.contracts.replay.contract import Replay
+from tallystick.contracts.replay.published.kernels import load_stock
 from tallystick.contracts.replay.published.record import round_unlogged
-from tallystick.contracts.replay.published.stock import load_stock
-from tallystick.contracts.replay.sections import LoggedProgram, refused_there
+from tallystick.contracts.replay.sections import (
+    LoggedProgram,
+    operators_of,
+    refused_there,
+    sections_of,
+)
 from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
@@ -35,6 +45,8 @@ if TYPE_CHECKING:
     from tallystick.contracts.replay.stock.stock import Stock
     from tallystick.devices.device import Device
 
+
+# --- samples: one machine's results near a rounding boundary --------------------------------------
 Array = np.ndarray
 # The sample keeps elements at most this part of their power of two away from a boundary. That is
 # above any stock kernel's error, and holds for one element in a few dozen.
@@ -203,3 +215,111 @@ class Sampler:
             np.concatenate([p[2] for p in parts] or empty),
             np.concatenate([p[3] for p in parts] or [np.empty(0)]),
         )
+
+
+# --- thresholds, from two kinds of hardware -------------------------------------------------------
+_UNIT = 40  # thresholds are in units of 2^-40 (14.1)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The result of a calibration for one operator.
+
+    It has T; the number of pairs of results that rounded to opposite sides; the number of those
+    that even the smallest T does not record, because they are too close to a rounded value; and the
+    number of elements that two machines kept.
+    """
+
+    operator: str
+    number: int
+    pairs: int
+    missed: int
+    compared: int
+
+
+def calibrate(program: Program, samples: Sequence[Sample]) -> list[Threshold]:
+    """Algorithm 4 for every logged operator of `program`, over all pairs of `samples`.
+
+    The caller has checked the samples. Raises UsageError for fewer than two.
+    """
+    if len(samples) < 2:
+        raise UsageError("A calibration compares machines.", "Give samples of two or more.")
+    contract = published_contract(program)
+    sections = sections_of(program, contract)
+    operators = np.array(operators_of(program, sections))
+    found: dict[str, list[tuple[Array, Array]]] = {}
+    for one, two in combinations(samples, 2):
+        mine, theirs = one.keys(len(sections)), two.keys(len(sections))
+        _, i, j = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
+        names = operators[one.section[i]] if len(i) else np.empty(0, operators.dtype)
+        for name in np.unique(names):
+            which = names == name
+            found.setdefault(str(name), []).append((one.x[i[which]], two.x[j[which]]))
+    return [
+        _threshold_of(str(name), found.get(str(name), []), contract)
+        for name in np.unique(operators)
+    ]
+
+
+def _threshold_of(operator: str, results: list[tuple[Array, Array]], contract: Replay) -> Threshold:
+    y1 = np.concatenate([a for a, _ in results] or [np.empty(0)])
+    y2 = np.concatenate([b for _, b in results] or [np.empty(0)])
+    distances, scales = opposite_pairs(y1, y2, contract.bits, contract.scale == "decimal")
+    number = search(distances, scales, contract.bits)
+    missed = int((distances <= scales * _tau(number)).sum())
+    return Threshold(operator, number, len(distances) // 2, missed, len(y1))
+
+
+def _tau(number: int) -> float:
+    return float(np.ldexp(float(number), -_UNIT))
+
+
+def opposite_pairs(y1: Array, y2: Array, bits: int, decimal: bool) -> tuple[Array, Array]:
+    """P of Algorithm 4 (lines 7 to 16), and exp of each element's result."""
+    r1, r2 = rounded(y1, bits), rounded(y2, bits)
+    opposite = (r1 != r2) & (((y1 > r1) & (y2 < r2)) | ((y1 < r1) & (y2 > r2)))
+    y, r = (
+        np.concatenate([y1[opposite], y2[opposite]]),
+        np.concatenate([r1[opposite], r2[opposite]]),
+    )
+    return np.abs(y - r), powers(y, decimal)
+
+
+def search(distances: Array, scales: Array, bits: int) -> int:
+    """The binary search of Algorithm 4 (lines 19 to 35) over whole T.
+
+    T is at least 0.25·2^-23, and below 0.5·2^(9-b), at which no element would be logged.
+    """
+    lower, upper = 1 << (_UNIT - 25), 1 << (_UNIT + 8 - bits)
+    while upper - lower > 1:
+        middle = (lower + upper) // 2
+        # The exponent is that of the result, as in Algorithm 1; of p itself, as line 24 has it,
+        # no p would ever be below it.
+        success = not (distances < scales * _tau(middle)).any()
+        lower, upper = (middle, upper) if success else (lower, middle)
+    return lower
+
+
+def with_thresholds(contract: Replay, found: Sequence[Threshold]) -> Replay:
+    """`contract` with the thresholds found; no operator's threshold is larger than that.
+
+    The default is the most frequent number. The identifier names the operators with another
+    number or, for want of room, only those below the default. If it cannot hold these either, a
+    smaller default stands for them. That logs more and is as safe.
+    """
+    numbers = sorted({t.number for t in found})
+    counts = {n: sum(t.number == n for t in found) for n in numbers}
+    default = max(numbers, key=lambda n: (counts[n], n), default=contract.threshold)
+    for at in range(numbers.index(default) if numbers else 0, -1, -1):
+        below = {t.operator: t.number for t in found if t.number < numbers[at]}
+        above = {t.operator: t.number for t in found if t.number > numbers[at]}
+        for named in ({**below, **above}, below):
+            if _fits(contract, numbers[at], named):
+                return contract.with_thresholds(numbers[at], named)
+    return contract
+
+
+def _fits(contract: Replay, default: int, named: dict[str, int]) -> bool:
+    size = len(contract.text) + len(str(default))
+    size += sum(len(f";tau.{operator}={number}") for operator, number in named.items())
+    return size <= LIMITS.name_bytes

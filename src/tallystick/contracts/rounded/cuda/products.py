@@ -1,35 +1,90 @@
-"""Convolutions and their gradients as rounded operators (NUMERICS 13.3; 2.6, 2.7).
+"""mm, bmm and addmm (NUMERICS 13.3; 2.4, 2.5), convolutions with their gradients (2.6, 2.7), sums
+and means (3.3, 3.4), as rounded operators over native/cuda/rounded.cu.
 
-Each is a product with the patches of an image, which are laid out in scratch memory for some places
-at a time (native/cuda/rounded.cu). An element in doubt reads the image itself.
+A convolution is a product with the patches of an image, which are laid out in scratch memory for
+some places at a time. An element in doubt reads the image itself.
 """
 
 from __future__ import annotations
 
+from tallystick.contracts.ordered.cuda.reduction import seen, turned_copy
 from tallystick.contracts.rounded.cuda import rounded_kernel
-from tallystick.contracts.rounded.cuda.sums import sum_bytes, sum_lines
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.launch import Outputs, Tensors
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.launch import THREADS, Outputs, Tensors, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
+from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import (
     LIMITS_OF,
     Last,
     Lines,
+    Marks,
     ProductTile,
+    Rounding,
     Target,
+    cut,
     decide,
     last_of,
+    lines_of,
     multiply,
     part_of,
+    product,
     tiles_of,
     wide_bytes,
 )
 from tallystick.products.cuda.folds import BLOCK, FoldLayout, FoldPlan, columns, rows, turned
-from tallystick.products.cuda.marks import Rounding
 from tallystick.products.cuda.windows import lay, slots, tap_squares
-from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions, plain
+from tallystick.products.operators import (
+    CONVOLUTION_OPERATORS,
+    MATRIX_OPERATORS,
+    Convolution,
+    convolutions,
+    matrices,
+    plain,
+)
+from tallystick.products.squares import term_factor
 
+
+# --- matrix products ------------------------------------------------------------------------------
+@rounded_kernel(*MATRIX_OPERATORS, named=True)
+def _products(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    operands = matrices(op, attrs, inputs, outputs)
+    out = operands.out
+    if out.size == 0:
+        return
+    device, (batches, m, n, k) = out.device, operands.sizes
+    sides, sizes = [], list[int]()
+    for x, axis, count in ((operands.a, -2, m), (operands.b, -1, n)):
+        lines = lines_of(x, axis)
+        layout = lines.layout(count, k)
+        is_copied = layout is None
+        if layout is None:
+            lines = lines_of(x.dense(0), axis)
+            layout = lines.layout(count, k)
+            assert layout is not None
+        plan = FoldPlan("rounded_squares", layout)
+        sides.append((x, lines, plan, is_copied))
+        sizes += [x.nbytes if is_copied else 0, 8 * lines.period * count, plan.scratch]
+    made = cut(device, batches, m, n, k)
+    places = device.places([*sizes, *made.sizes])
+    read, squares = [], places[1::3]
+    for number, (x, lines, plan, is_copied) in enumerate(sides):
+        copied, own, scratch = places[3 * number : 3 * number + 3]
+        address = copied if is_copied else lines.address
+        if is_copied:
+            copy(x, x.dense(address))
+        plan.run(device, own, address, scratch=scratch)
+        read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
+    target = Target(
+        out.address, batches, m, n, k, how.bits, last_of(operands), squares[0], read[0].period, m,
+        squares[1], n, marks=how.marks.get(0),
+    )  # fmt: skip
+    product(device, read[0], read[1], target, made, places[6:], batches)
+
+
+# --- convolutions ---------------------------------------------------------------------------------
 _ALIGNED = 256  # places
 
 
@@ -160,3 +215,89 @@ def _bias_gradient(how: Rounding, output: int, grad: DeviceTensor, out: DeviceTe
     marks = how.marks.get(output)
     scratch = out.device.scratch(max(sum_bytes(at, marks), 1))
     sum_lines(out.device, at, grad.address, out.address, scratch, how.bits, marks)
+
+
+# --- sums and means (3.3, 3.4) --------------------------------------------------------------------
+_MAGNITUDES = "replay_magnitudes"
+_SHORTEST, _MOST_PARTS = 1024, 512
+_WARPS, _SPREAD = 8192, 1 << 17  # warps, or threads, that keep a large GPU busy
+
+
+def _parts(at: FoldLayout) -> tuple[int, int]:
+    """The number of parts of a line, and the elements of one."""
+    wanted = _SPREAD if at.is_side_by_side else _WARPS
+    parts = max(1, min(wanted // max(at.outputs, 1), -(-at.n // _SHORTEST), _MOST_PARTS))
+    part = max(1, -(-at.n // parts))
+    return max(1, -(-at.n // part)), part
+
+
+def state_bytes(at: FoldLayout) -> int:
+    """The memory of the states of all parts."""
+    return 24 * at.outputs * _parts(at)[0]
+
+
+def sum_bytes(at: FoldLayout, marks: Marks | None) -> int:
+    """The scratch memory of `sum_lines`."""
+    return _aligned(state_bytes(at)) + _bound_bytes(at, marks)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+def _bound_bytes(at: FoldLayout, marks: Marks | None) -> int:
+    """Those of the sums of magnitudes, which only a log's bound needs."""
+    return 0 if marks is None else _aligned(8 * at.outputs) + FoldPlan(_MAGNITUDES, at).scratch
+
+
+def sum_lines(
+    device: Cuda,
+    at: FoldLayout,
+    x: int,
+    out: int,
+    scratch: int,
+    bits: int,
+    marks: Marks | None,
+    mean: bool = False,
+) -> None:
+    """out = R of the sum of each line of x, f32, or what its entry says; of a mean, divided by the
+    number of elements. Arguments but `at`, `bits` and `marks` are addresses."""
+    if not at.outputs:
+        return
+    factor = term_factor(at.n)
+    pieces, piece = _parts(at)
+    params = (
+        whole(x, 0, 0, 0, out, at.outputs, at.n)
+        + whole(at.inner, at.outer_step, max(at.run, 1), at.run_step, at.step)
+        + whole(pieces, piece, 0, 0)
+        + f64(0.0)
+        + whole(scratch)
+        + f64(float(at.n))
+        + whole(mean, bits)
+    )
+    items = at.outputs * pieces
+    if at.is_side_by_side:
+        device.launch("rounded_sum_thread", over(items), THREADS, params)
+    else:
+        device.launch("rounded_sum_warp", over(32 * items), THREADS, params)
+    if marks is None:
+        device.launch("rounded_sum_end", over(at.outputs), THREADS, params)
+        return
+    magnitudes = scratch + _aligned(state_bytes(at))
+    plan = FoldPlan(_MAGNITUDES, at)
+    plan.run(device, magnitudes, x, scratch=magnitudes + _aligned(8 * at.outputs))
+    params += whole(magnitudes) + f64(factor) + marks.slots()
+    device.launch("replay_sum_end", over(at.outputs), THREADS, params)
+
+
+@rounded_kernel("aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim", named=True)
+def _sum(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, out = operand(inputs, 0), outputs[0]
+    if not out.size:
+        return
+    axes, marks = reduced_axes(op, attrs, x.ndim), how.marks.get(0)
+    at, is_copied = seen(x, axes)
+    copied, scratch = out.device.places([x.nbytes if is_copied else 0, sum_bytes(at, marks)])
+    source = turned_copy(x, axes, copied) if is_copied else x.address
+    mean = op.startswith("aten.mean")
+    sum_lines(out.device, at, source, out.address, scratch, how.bits, marks, mean)

@@ -1,7 +1,8 @@
-"""Convolutions of `exact/1` and their gradients (NUMERICS 17.2, 17.3; 2.6, 2.7).
+"""The operators of `exact/1`: mm, bmm and addmm (NUMERICS 17.3; 2.4, 2.5), convolutions and their
+gradients (17.2, 17.3; 2.6, 2.7).
 
-A group is all of an image's channels of a segment, so that every element has one integer for all
-the taps that read it. The integers are made once, and the patches hold integers.
+A group of a convolution is all of an image's channels of a segment, so that every element has one
+integer for all the taps that read it. The integers are made once, and the patches hold integers.
 """
 
 from __future__ import annotations
@@ -11,28 +12,60 @@ from dataclasses import replace
 
 import numpy as np
 
+from tallystick import _core
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS, outer_values
 from tallystick.contracts.exact.cpu import exact_kernel
-from tallystick.contracts.exact.cpu.integers import (
-    Factors,
-    Integers,
-    dots,
-    integers_of,
-    outer_values,
-)
+from tallystick.contracts.exact.cpu.integers import Factors, Integers, dots, integers_of
 from tallystick.contracts.ordered.cpu.dot import convolve
-from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.following import scale_and_add
 from tallystick.products.operators import (
     CONVOLUTION_OPERATORS,
+    MATRIX_OPERATORS,
     Convolution,
     Window,
     convolutions,
+    matrices,
 )
 from tallystick.products.patches import image_tiles, view, weight_rows
 from tallystick.products.tiles import BUDGET, ranges
 
 
+# --- matrix products ------------------------------------------------------------------------------
+def _batched(a: np.ndarray, b: np.ndarray, width: int) -> np.ndarray:
+    """f32[G,M,N]: the DOTs of a f32[G,M,K] and b f32[G,K,N], any strides (17.3)."""
+    (batch, m, k), n = a.shape, b.shape[2]
+    segment = BLOCK_LENGTHS[width]
+    left = integers_of(a.reshape(batch * m, k), segment, width)
+    right = integers_of(b.swapaxes(1, 2).reshape(batch * n, k), segment, width)
+    am, bm = left.m.reshape(batch, m, k), right.m.reshape(batch, n, k)
+
+    def parts(s: int, begin: int, end: int) -> Factors:
+        mu_a, mu_b = left.mu[:, s].reshape(batch, m), right.mu[:, s].reshape(batch, n)
+        return am[:, :, begin:end], bm[:, :, begin:end], mu_a, mu_b
+
+    out = dots((batch, m, n), k, segment, width, parts)
+    rows, columns = left.unruly.reshape(batch, m), right.unruly.reshape(batch, n)
+    if rows.any() or columns.any():
+        ordinary = np.empty_like(out)  # 17.7
+        _core.bmm(a, b, ordinary)
+        np.copyto(out, ordinary, where=rows[:, :, None] | columns[:, None, :])
+    return out
+
+
+@exact_kernel(*MATRIX_OPERATORS, named=True)
+def _products(op: str, width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    product = matrices(op, attrs, inputs, outputs)
+    batch, m, n, k = product.sizes
+    made = _batched(product.a.reshape(batch, m, k), product.b.reshape(batch, k, n), width)
+    made = made.reshape(product.out.shape)
+    if product.c is not None:
+        scale_and_add(made, product.c, product.alpha, product.beta)
+    np.copyto(product.out, made)
+
+
+# --- convolutions ---------------------------------------------------------------------------------
 @exact_kernel(*CONVOLUTION_OPERATORS, named=True)
 def _convolutions(op: str, width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     for conv in convolutions(op, attrs, inputs, outputs):

@@ -1,7 +1,8 @@
-"""Bounded sections: entries by position, in blocks of 4096 elements (COMMITMENTS 10.2).
+"""Entries of a step's log, and the bytes that hold them (COMMITMENTS 10.2, 10.3).
 
-A section in memory is `counts`, u16 per block, and `words`, the u16 of all blocks one after the
-other. A file stores the same pair.
+A bounded section has entries by position, in blocks of 4096 elements. In memory it is `counts`, u16
+per block, and `words`, the u16 of all blocks one after the other; a file stores the same pair. A
+published section has an entry for every element, five of them to a byte.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit import _native, merkle
-from tallystick.commit.log import BLOCK_ELEMENTS, Section
+from tallystick.commit.log import BLOCK_ELEMENTS, ENTRIES_PER_BYTE, Section
 from tallystick.errors import CorruptFileError, UsageError
 
 Array = np.ndarray
+
+
+# --- bounded: blocks ------------------------------------------------------------------------------
 WORD = np.dtype("<u2")
 _EMPTY_BLOCK = merkle.leaf_hash(b"")
 
@@ -167,3 +171,50 @@ def decode_block(index: int, data: bytes) -> Entries:
             f"Block {index} of a rounding log does not hold ascending positions.", "Refuse it."
         )
     return Entries(index * BLOCK_ELEMENTS + places, (words & 1).astype(np.uint8))
+
+
+# --- published: five to a byte --------------------------------------------------------------------
+LARGEST_BYTE = 3**ENTRIES_PER_BYTE - 1  # 242
+NO_CHANGE = 1  # the entry that fills the last byte, too
+FIVE_NO_CHANGE = 121  # a byte of them
+
+_POWERS = (1, 3, 9, 27, 81)
+# The five entries of every byte. Bytes above 242 are refused before a look into this table.
+_DIGITS = np.array([[byte // p % 3 for p in _POWERS] for byte in range(256)], np.uint8)
+_PART = 1 << 20  # bytes unpacked or packed at a time: temporaries stay small
+
+
+def pack(entries: Array) -> bytes:
+    """Entries u8[n], each 0, 1 or 2, five to a byte. The caller vouches for their range."""
+    out = np.empty(-(-len(entries) // ENTRIES_PER_BYTE), np.uint8)
+    for at in range(0, len(out), _PART):
+        part = entries[at * ENTRIES_PER_BYTE : (at + _PART) * ENTRIES_PER_BYTE]
+        if len(part) % ENTRIES_PER_BYTE:
+            fill = np.full(-len(part) % ENTRIES_PER_BYTE, NO_CHANGE, np.uint8)
+            part = np.concatenate([part, fill])
+        digits = part.reshape(-1, ENTRIES_PER_BYTE)
+        packed = digits[:, 4].copy()
+        for k in (3, 2, 1, 0):
+            packed *= 3
+            packed += digits[:, k]
+        out[at : at + len(packed)] = packed
+    return out.tobytes()
+
+
+def unpack(data: bytes | memoryview, count: int) -> Array:
+    """The first `count` entries, u8, of packed bytes.
+
+    Raises CorruptFileError for a wrong length, a byte above 242 or a filler that is not 1.
+    """
+    packed = np.frombuffer(data, np.uint8)
+    if len(packed) != -(-count // ENTRIES_PER_BYTE):
+        raise CorruptFileError("its bytes do not number its entries", "Refuse it.")
+    if len(packed) and packed.max() > LARGEST_BYTE:
+        raise CorruptFileError("a byte is larger than 242", "Refuse it.")
+    out = np.empty(len(packed) * ENTRIES_PER_BYTE, np.uint8)
+    rows = out.reshape(-1, ENTRIES_PER_BYTE)
+    for at in range(0, len(packed), _PART):
+        np.take(_DIGITS, packed[at : at + _PART], axis=0, out=rows[at : at + _PART])
+    if (out[count:] != NO_CHANGE).any():
+        raise CorruptFileError("the entries after its last one are not 1", "Refuse it.")
+    return out[:count]

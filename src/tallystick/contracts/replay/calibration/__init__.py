@@ -1,1 +1,0 @@
-"""Calibration of the published form: samples of machines, and the thresholds they give."""
