@@ -216,8 +216,9 @@ class Exploration:
 
             def called(frame: FrameType, event: str, _argument: Any) -> None:
                 code = frame.f_code
-                if event == "call" and code not in self.rewriting.own:
-                    if is_model(code.co_filename):
+                if event == "call":
+                    # Python hashes a code anew each time: most are torch's, and asked for no hash.
+                    if is_model(code.co_filename) and code not in self.rewriting.own:
                         plain_codes.add(code)
                         if is_installed(code.co_filename):
                             begun[frame] = recorder.count()

@@ -105,6 +105,8 @@ class Rewriting:
         self.own: dict[types.CodeType, types.CodeType] = {}  # by the followed code
         self.functions: list[tuple[types.FunctionType, types.CodeType]] = []
         self.missing: dict[types.CodeType, str] = {}
+        self._made: list[types.FunctionType] = []  # by followed code, while it ran
+        self._set_aside = False  # what was in memory at the last look
         # Installed packages are followed if they compute tensors; others only keep books.
         self.packages: set[str] = set()
 
@@ -148,30 +150,45 @@ class Rewriting:
         }
         if not wanted:
             return False
-        followed = [self.follow(f) for f in _functions_of(wanted)]
+        followed = [self.follow(f) for f in self._everywhere(wanted)]
         return any(followed)
 
     def unread(self) -> list[types.FunctionType]:
         """The functions whose source cannot be read."""
-        return _functions_of(self.missing) if self.missing else []
+        return self._everywhere(self.missing) if self.missing else []
 
     def restore(self) -> None:
         for function, code in self.functions:
             function.__code__ = code
         if self.own:
-            for made in _functions_of(self.own):
-                made.__code__ = self.own[made.__code__]
+            for made in (*self._made, *_functions_of(self.own)):
+                made.__code__ = self.own.get(made.__code__, made.__code__)
+        if self._set_aside:
+            gc.unfreeze()
+            self._set_aside = False
         self.functions.clear()
+        self._made.clear()
+
+    def _everywhere(self, codes: Collection[types.CodeType]) -> list[types.FunctionType]:
+        """The functions in memory that have one of these codes, however old they are.
+
+        A look at every object in memory takes as long as a trace. What is there before followed
+        code runs has no such code: it is set aside until `restore` (`gc.freeze`), so that what
+        that code makes is found among the few objects that are new. What the person has set
+        aside is given back to the garbage collector, too: it costs time, and a function that is
+        not found would be traced as it is.
+        """
+        if self.own:
+            self._made += _functions_of(self.own)
+        gc.unfreeze()
+        found = _functions_of(codes)
+        gc.freeze()
+        self._set_aside = True
+        return found
 
 
 def _functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
-    """The functions in memory that have one of these codes.
-
-    The garbage collector does not find what `gc.freeze` has set aside, so that is given back to it:
-    it costs time, and a function that is not found would be traced as it is.
-    """
-    if gc.get_freeze_count():
-        gc.unfreeze()
+    """The functions that have one of these codes, but for those that are set aside."""
     return [
         f
         for f in gc.get_referrers(*codes)
