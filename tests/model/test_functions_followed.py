@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 from tallystick.program.capture.explore import _OPERATIONS
 from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
+from tallystick.program.capture.set_aside import SET_ASIDE
 
 KEPT: list[Callable[[int], int]] = []
 
@@ -74,3 +75,24 @@ def test_a_function_that_is_set_aside_meanwhile_is_found() -> None:
     assert other.__code__ is not own
     rewriting.restore()
     assert other.__code__ is own
+
+
+def test_within_one_capture_a_second_pass_finds_what_the_first_has_made() -> None:
+    """What is set aside by then is known, also what had followed code at that look."""
+    with SET_ASIDE:
+        first = Rewriting()
+        first.follow_codes([keeps.__code__])
+        keeps()
+        first.follow_codes([other.__code__])
+        first.restore()
+        assert gc.get_freeze_count() > 0
+        keeps()
+        second, own = Rewriting(), keeps.__code__
+        assert second.follow_codes([own])
+        assert follows(keeps)
+        codes = {made.__code__ for made in KEPT}
+        assert second.follow_codes(codes)
+        assert all(follows(made) for made in KEPT)
+        second.restore()
+    assert keeps.__code__ is own
+    assert not any(follows(made) for made in KEPT)

@@ -5,7 +5,6 @@ code is made from (PROGRAM 5.19).
 from __future__ import annotations
 
 import ast
-import gc
 import linecache
 import types
 from collections.abc import Collection, Iterable, Iterator
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tallystick.program.capture.rewritten import Rewriter
+from tallystick.program.capture.set_aside import SET_ASIDE, functions_of
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
 
 
@@ -106,7 +106,7 @@ class Rewriting:
         self.functions: list[tuple[types.FunctionType, types.CodeType]] = []
         self.missing: dict[types.CodeType, str] = {}
         self._made: list[types.FunctionType] = []  # by followed code, while it ran
-        self._set_aside = False  # what was in memory at the last look
+        self._looked = False  # whether what is in memory is set aside
         # Installed packages are followed if they compute tensors; others only keep books.
         self.packages: set[str] = set()
 
@@ -161,39 +161,25 @@ class Rewriting:
         for function, code in self.functions:
             function.__code__ = code
         if self.own:
-            for made in (*self._made, *_functions_of(self.own)):
+            self._made += functions_of(self.own)
+            for made in self._made:
                 made.__code__ = self.own.get(made.__code__, made.__code__)
-        if self._set_aside:
-            gc.unfreeze()
-            self._set_aside = False
+        SET_ASIDE.note(f for f, _ in self.functions)
+        SET_ASIDE.note(self._made)
+        if self._looked:
+            SET_ASIDE.__exit__()
+            self._looked = False
         self.functions.clear()
         self._made.clear()
 
     def _everywhere(self, codes: Collection[types.CodeType]) -> list[types.FunctionType]:
-        """The functions in memory that have one of these codes, however old they are.
-
-        A look at every object in memory takes as long as a trace. What is there before followed
-        code runs has no such code: it is set aside until `restore` (`gc.freeze`), so that what
-        that code makes is found among the few objects that are new. What the person has set
-        aside is given back to the garbage collector, too: it costs time, and a function that is
-        not found would be traced as it is.
-        """
-        if self.own:
-            self._made += _functions_of(self.own)
-        gc.unfreeze()
-        found = _functions_of(codes)
-        gc.freeze()
-        self._set_aside = True
-        return found
-
-
-def _functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
-    """The functions that have one of these codes, but for those that are set aside."""
-    return [
-        f
-        for f in gc.get_referrers(*codes)
-        if isinstance(f, types.FunctionType) and f.__code__ in codes
-    ]
+        """The functions in memory that have one of these codes."""
+        if not self._looked:
+            SET_ASIDE.__enter__()
+            self._looked = True
+        if self.own:  # the look sets aside what followed code has made, too
+            self._made += functions_of(self.own)
+        return SET_ASIDE.find(codes)
 
 
 def raised_by_handlers(frame: FrameType | None) -> type[Exception] | None:
