@@ -21,6 +21,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
+from tallystick.program.capture.profiled import unwatched
 from tallystick.program.capture.replaced import replacing, usual
 
 _PROXY = "torch.fx.experimental.proxy_tensor"
@@ -29,6 +30,7 @@ _Slot = proxy_tensor._ProxyTensor
 _LONG = frozenset(
     {"lift_fresh", "lift_fresh_copy", "is_nonzero", "size", "stride", "storage_offset"}
 )
+_TORCHS = frozenset({"aten", "prims"})  # whose kernels call no code of the person's
 _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
 _AS_THEY_ARE = frozenset({
     int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout,
@@ -237,6 +239,8 @@ class Recorder:
             else:
                 # As in a forward pass, where torch has left its function modes by now.
                 with torch._C.DisableTorchFunction():
+                    if func.namespace in _TORCHS:
+                        return unwatched(self._ordinary, func, args, kwargs, forms, named)
                     return self._ordinary(func, args, kwargs, forms, named)
         if self.before is not None:
             self._leave()
