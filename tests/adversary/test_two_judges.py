@@ -61,7 +61,7 @@ def test_both_judges_agree_about_format_two(
 ) -> None:
     ends, rng = Counter[str](), random.Random(13)
     job = format_two(tmp_path, contract)[which]
-    pairs = format_two_pairs(job, 10, rng)
+    pairs = format_two_pairs(job, 10, rng, None if is_exhaustive else games(is_exhaustive))
     assert not [*disagreements(job, games(is_exhaustive), pairs, rng, ends)]
     assert len(ends) > 3, "games that end in several ways"
 

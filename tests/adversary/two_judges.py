@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,23 @@ def format_two(where: Path, contract: str) -> list[Job]:
     return [*made, make_micro_job(where / "micro", contract=contract)]
 
 
-def format_two_pairs(job: Job, more: int, rng: random.Random) -> list[Pair]:
+def format_two_pairs(
+    job: Job, more: int, rng: random.Random, most: int | None = None
+) -> list[Pair]:
     """The honest party and liars about a job of format 2: those of `validated.lies` where it
-    validates, every lie of `lies.py` that is about a whole run, so many of the others."""
+    validates, every lie of `lies.py` that is about a whole run, so many of the others. `most` takes
+    so many of them all: each liar trains, and a few games need few liars."""
     honest = Answers(Party(job))
     run = honest.party.run
     ground = Ground(job, run.final_step, range(run.final_step))
     told = list(KINDS["whole"](ground)) + list(KINDS["parts"](ground))
     told += rng.sample(list(KINDS["lived"](ground)), more)
-    parties = [Party(job, Lie(**one.hooks), one.tamper, one.statement) for one in told]
+    makers = [partial(Party, job, Lie(**one.hooks), one.tamper, one.statement) for one in told]
     if job.commitment.stop_on_slot:
-        parties += [liar(job, scenario) for scenario in validated.lies().values()]
+        makers += [partial(liar, job, scenario) for scenario in validated.lies().values()]
+    if most is not None:
+        makers = rng.sample(makers, min(most, len(makers)))
+    parties = [make() for make in makers]
     return [(honest, Answers(p)) for p in parties if p.run != run]
 
 

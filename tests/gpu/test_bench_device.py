@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("torch", reason="a step is captured")
 from emulated_command import command
 from emulated_gpu import emulated_gpu
 
+from tallystick.cli.main import run
 from tallystick.errors import UsageError
 from tallystick_bench import device_gemm, device_step, device_time
 from tallystick_bench.gemm import Shape, shape_of
@@ -52,22 +54,28 @@ def test_a_step_on_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dispute", "ovt", "paper"])
-def test_a_benchmark_of_the_processor_refuses_a_device(name: str) -> None:
-    found = command("bench", name, "--device", "cuda", code=3)
+def test_a_benchmark_of_the_processor_refuses_a_device(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No driver is asked: in this process."""
+    assert run(["bench", name, "--device", "cuda", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
     assert f"bench {name} runs on the CPU only" in found["error"]
     assert "gemm, step" in found["next_action"]
 
 
+def test_a_gpu_that_is_not_there() -> None:
+    found = command("bench", "gemm", "--device", "cuda:7", code=2)
+    assert "There is no GPU 7" in found["error"]
+
+
 @pytest.mark.parametrize(
-    ("device", "words", "code"),
-    [
-        ("cuda:7", "There is no GPU 7", 2),
-        ("tpu", "not a device", 3),
-        ("cpu", "without --device", 3),
-    ],
+    ("device", "words"), [("tpu", "not a device"), ("cpu", "without --device")]
 )
-def test_a_device_that_is_not_there(device: str, words: str, code: int) -> None:
-    assert words in command("bench", "gemm", "--device", device, code=code)["error"]
+def test_a_device_that_is_none(device: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No driver is asked: in this process."""
+    assert run(["bench", "gemm", "--device", device, "--json"]) == 3
+    assert words in json.loads(capsys.readouterr().out)["error"]
 
 
 def test_names_of_products() -> None:

@@ -53,13 +53,19 @@ class Counting:
         return self.factor() * F.cross_entropy(module(batch["x"]), batch["y"])
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(2, 40)), max_size=4),
-    st.sampled_from(READS),
-    st.integers(0, 40),
-)
-def test_what_is_signed_is_one_function(changes: list[tuple[Any, int]], read: Any, k: int) -> None:
+def test_what_is_signed_is_one_function(is_exhaustive: bool) -> None:
+    """Twenty examples by default, sixty with --exhaustive."""
+    many = settings(max_examples=60 if is_exhaustive else 20)
+    many(
+        given(
+            st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(2, 40)), max_size=4),
+            st.sampled_from(READS),
+            st.integers(0, 40),
+        )(_what_is_signed_is_one_function)
+    )()
+
+
+def _what_is_signed_is_one_function(changes: list[tuple[Any, int]], read: Any, k: int) -> None:
     plain = Counting(changes, read, k)
     factors = {plain.factor() for _ in range(CALLS)}
     step = Counting(changes, read, k)

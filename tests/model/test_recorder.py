@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tallystick.program.capture import recorder as recorder_module
 from tallystick.program.capture.recorder import Recorder
 
 Function = Callable[[Tensor, Tensor], list[Tensor]]
@@ -146,3 +147,32 @@ def test_zero_has_a_sign_and_nan_is_itself() -> None:
     assert recorded(with_number(0.0), first).repeats
     assert not recorded(with_number(-0.0), first).repeats
     assert recorded(with_number(float("nan")), recorded(with_number(float("nan")))).repeats
+
+
+def forms(x: Tensor, w: Tensor) -> list[Tensor]:
+    """Calls that differ in one thing alone: strides, the kind of a number, the default dtype."""
+    whole = torch.arange(6, device=x.device)
+    found = [whole + 1, whole + 1.0, whole + True, whole / 2, w + 1, w.t() + 1, w[::2] * 2]
+    found += [w[:, ::2] * 2, w.expand(2, 6, 6) + 1, x.sum(1, True), x.sum(0, True)]
+    torch.set_default_dtype(torch.float64)
+    try:
+        return [*found, whole / 2, whole + 1.0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("function", [gradient, in_place, made, with_content, forms])
+def test_what_is_known_of_a_form_is_what_torch_finds(function: Function) -> None:
+    """The types and strides of all results: without a known form, and with all of them."""
+    with mock.patch.object(recorder_module, "_has_one_form", lambda func: False):
+        wanted = calls(recorded(function).graph)
+    with mock.patch.object(recorder_module, "_forms", {}) as known:
+        assert calls(recorded(function).graph) == wanted
+        assert known
+        assert calls(recorded(function).graph) == wanted
+
+
+def test_a_call_that_fails_fails_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="broadcast"):
+            recorded(lambda x, w: [x + w[:5]])

@@ -11,6 +11,7 @@ from judged import judged
 
 from tallystick.numerics.registry import all_ops
 
+LARGE = 100  # cases
 # Every clause by which a party is convicted; 2.10 rests on a referee's word.
 CLAUSES = {
     "2.7", "2.8", "2.9", "2.10", "3.2", "3.3", "3.4", "3.5", "4.8", "4.9", "4.10", "4.11", "5.2",
@@ -20,11 +21,13 @@ CLAUSES = {
 
 
 @pytest.mark.parametrize("name", bundles())
-def test_the_verdict_is_the_same(name: str, tmp_path: Path) -> None:
+def test_the_verdict_is_the_same(name: str, tmp_path: Path, is_exhaustive: bool) -> None:
+    """By default every third case of the large bundles: many of theirs differ in one number."""
     bundle = load(name)
+    sampled = len(bundle.cases) > LARGE and not is_exhaustive
     jobs = [bundle.write_job(k, tmp_path / f"job{k}") for k in range(len(bundle.jobs))]
     wrong = []
-    for case in bundle.cases:
+    for case in bundle.cases[:: 3 if sampled else 1]:
         found = judged(case.evidence, jobs[case.job], tmp_path / "judge", case.referees)
         if found != (case.code, case.found):
             wrong.append(f"{name}, {case.name}: {found}, not {(case.code, case.found)}")

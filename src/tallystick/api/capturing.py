@@ -214,6 +214,7 @@ def capture(
     """
     captures = with_torch("tallystick.program.capture.api", "capture")
     later = with_torch("tallystick.program.capture.later", "capture")
+    memory = with_torch("tallystick.program.capture.set_aside", "capture")
     several = isinstance(optimizer, Mapping)
     for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if limit is not None and not 0 < limit < float("inf"):
@@ -223,30 +224,31 @@ def capture(
             )
     if isinstance(ema, float):
         ema = EMA(ema)
-    step = later.capture_or_later(
-        module,
-        loss,
-        batch,
-        optimizer,
-        clip=Clip(clip_norm, clip_value, grad_norm),
-        ema=ema,
-        outputs_grads=outputs_grads,
-        contract=contract,
-        mode=mode,
-        micro_batches=micro_batches,
-        loss_over=loss_over,
-        trains=trains,
-    )
-    if isinstance(step, later.Later):
+    with memory.SET_ASIDE:
+        step = later.capture_or_later(
+            module,
+            loss,
+            batch,
+            optimizer,
+            clip=Clip(clip_norm, clip_value, grad_norm),
+            ema=ema,
+            outputs_grads=outputs_grads,
+            contract=contract,
+            mode=mode,
+            micro_batches=micro_batches,
+            loss_over=loss_over,
+            trains=trains,
+        )
+        if isinstance(step, later.Later):
+            if forward is not None:
+                raise step.refusal
+            return Capture(step, None)
+        passes = captures.capture_pass(
+            module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
+        )
+        inference = None
         if forward is not None:
-            raise step.refusal
-        return Capture(step, None)
-    passes = captures.capture_pass(
-        module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
-    )
-    inference = None
-    if forward is not None:
-        inference = captures.capture_forward(module, batch, forward, contract, step=step)
+            inference = captures.capture_forward(module, batch, forward, contract, step=step)
     return Capture((step, passes.program), inference, passes)
 
 

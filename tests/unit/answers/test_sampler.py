@@ -82,6 +82,7 @@ def settings_of(names: tuple[str, ...], which: int) -> Settings:
     return Settings(**{name: VALUES[name][which] for name in names})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("names", SETS, ids="+".join)
 @pytest.mark.parametrize("which", [0, 1])
 def test_each_setting_and_each_two(names: tuple[str, ...], which: int) -> None:
@@ -91,6 +92,7 @@ def test_each_setting_and_each_two(names: tuple[str, ...], which: int) -> None:
     check(settings_of(names, which), logits(what, 6, classes))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", ["ties", "infinities", "NaN"])
 @pytest.mark.parametrize("names", [("top_k",), ("temperature",), tuple(VALUES)], ids="+".join)
 def test_a_larger_vocabulary(what: str, names: tuple[str, ...]) -> None:

@@ -150,6 +150,7 @@ def test_no_bit_differs(drafter: str, name: str) -> None:
         same(found, true)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rows", [1, 2, 3, 9, 64])
 @pytest.mark.parametrize("drafter", ["anything", "right"])
 def test_no_bit_differs_with_few_rows_and_little_memory(rows: int, drafter: str) -> None:
@@ -195,6 +196,7 @@ class _Cancels:
             self.handle.cancel()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("after", range(1, 12))
 def test_a_listener_ends_an_answer_amid_right_drafts(after: int) -> None:
     net, wanted = NETWORKS["plain"], requests(8)

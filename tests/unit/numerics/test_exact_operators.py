@@ -72,6 +72,7 @@ def check(op: str, width: int, *arrays: Any, **attrs: Any) -> None:
             same(np.asarray(got), expected)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_products(kind: str, width: int) -> None:
@@ -96,6 +97,7 @@ def test_products(kind: str, width: int) -> None:
         check("aten.addmm", width, c, a[0], b[0], beta=float(beta), alpha=float(alpha))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_convolutions(kind: str, tiled: str) -> None:
     """NUMERICS 17.2, 17.3: groups of images and channels."""

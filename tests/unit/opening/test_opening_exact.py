@@ -56,6 +56,7 @@ def _cases(maker: str, k: int = 150) -> list[tuple[str, dict[str, Any], tuple[An
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("width", CONTRACTS)
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("k", [0, 1, 150])

@@ -104,6 +104,7 @@ def context_of(served: Running) -> Any:
     return served.thread.answering._engine._forward._context
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("threads", THREADS)
 def test_answers(threads: int, isa: str, model: Path, wanted: dict[str, Any]) -> None:
     with running(model, threads=threads) as served:
@@ -128,6 +129,7 @@ def wanted_embeddings(encoder: Path) -> list[tuple[str, object]]:
         return embeddings(served.url)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("threads", THREADS)
 def test_embeddings(
     threads: int, isa: str, encoder: Path, wanted_embeddings: list[tuple[str, object]]

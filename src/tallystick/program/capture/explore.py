@@ -11,7 +11,6 @@ import builtins
 import contextlib
 import random
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from tallystick.program.capture.follow_calls import OUTER_SOURCES
 from tallystick.program.capture.follow_marks import MarkedAnswers, MovingReach, Site
 from tallystick.program.capture.looks import PLAIN, moved
 from tallystick.program.capture.places import reached_from
+from tallystick.program.capture.profiled import watched_by
 from tallystick.program.capture.python_state import PythonState, changed
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.recorder import Recorder
@@ -211,24 +211,21 @@ class Exploration:
         @contextlib.contextmanager
         def around(recorder: Recorder) -> Iterator[None]:
             following.count = recorder.count
-            outer = sys.getprofile()
             begun: dict[FrameType, int] = {}
 
             def called(frame: FrameType, event: str, _argument: Any) -> None:
                 code = frame.f_code
-                if event == "call" and code not in self.rewriting.own:
-                    if is_model(code.co_filename):
+                if event == "call":
+                    # Python hashes a code anew each time: most are torch's, and asked for no hash.
+                    if is_model(code.co_filename) and code not in self.rewriting.own:
                         plain_codes.add(code)
                         if is_installed(code.co_filename):
                             begun[frame] = recorder.count()
                 elif event == "return" and frame in begun and recorder.count() > begun.pop(frame):
                     self.rewriting.packages.add(package_of(code.co_filename))
 
-            sys.setprofile(called)
-            try:
+            with watched_by(called):
                 yield
-            finally:
-                sys.setprofile(outer)
 
         _OPERATIONS.active, _OPERATIONS.thread = following, threading.get_ident()
         setattr(builtins, NAME, _OPERATIONS)

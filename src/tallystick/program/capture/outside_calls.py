@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from tallystick.program.capture.follow_calls import changing, changing_code
+from tallystick.program.capture.profiled import watched_by
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.source import is_installed, is_model, line_of
 
@@ -65,12 +65,8 @@ class OutsideCalls:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        outer = sys.getprofile()
-        sys.setprofile(self._event)
-        try:
+        with watched_by(self._event):
             yield
-        finally:
-            sys.setprofile(outer)
 
 
 _DAY = 24 * 3600

@@ -21,6 +21,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
+from tallystick.program.capture.profiled import unwatched
 from tallystick.program.capture.replaced import replacing, usual
 
 _PROXY = "torch.fx.experimental.proxy_tensor"
@@ -29,6 +30,7 @@ _Slot = proxy_tensor._ProxyTensor
 _LONG = frozenset(
     {"lift_fresh", "lift_fresh_copy", "is_nonzero", "size", "stride", "storage_offset"}
 )
+_TORCHS = frozenset({"aten", "prims"})  # whose kernels call no code of the person's
 _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
 _AS_THEY_ARE = frozenset({
     int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout,
@@ -129,6 +131,67 @@ class _Room:
         if type(made) is not Tensor or not made.is_meta or not made.is_contiguous():
             return None
         return cls(tuple(made.shape), made.dtype)
+
+
+@functools.cache
+def _has_one_form(func: Any) -> bool:
+    """Whether the forms of the arguments decide those of the results: a kernel of torch's whose
+    results are its own, and no random ones."""
+    return (
+        func.namespace in _TORCHS
+        and _is_fresh(func)
+        and torch.Tag.nondeterministic_seeded not in func.tags
+    )
+
+
+def _key(value: Any) -> Any:
+    """The form of an argument. Raises _UnusualError for one of another layout."""
+    if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.dtype.is_complex:
+            raise _UnusualError
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(_key, value)
+    # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+    return type(value), repr(value) if isinstance(value, (float, complex)) else value
+
+
+def _is_plain(made: Any) -> bool:
+    """Whether `_allocated` gives this very result: its strides, in a storage of its own."""
+    if isinstance(made, (list, tuple)):
+        return all(_is_plain(part) for part in made)
+    again = _allocated(_Room.of(made))
+    return bool(
+        made.stride() == again.stride()
+        and made.storage_offset() == 0
+        and made.untyped_storage().nbytes() == again.untyped_storage().nbytes()
+        and not made.dtype.is_complex
+    )
+
+
+_MOST_FORMS = 1 << 14
+_forms: dict[Any, Any] = {}  # by a call's function and the forms of its arguments: the rooms
+
+
+def _executed(func: Any, args: Any, kwargs: Any) -> Any:
+    """The meta results of a call. For nearly all, torch works them out in Python: longer than
+    all the rest of a trace. A call of the same form has results of the same form."""
+    if not _has_one_form(func):
+        return func(*args, **kwargs)
+    try:
+        key = func, torch.get_default_dtype(), _key(args), _key([*kwargs.items()])
+    except _UnusualError:
+        return func(*args, **kwargs)
+    rooms = _forms.get(key)
+    if rooms is not None:
+        return _allocated(rooms)
+    made = func(*args, **kwargs)
+    rooms = _Room.of(made)
+    if rooms is not None and _is_plain(made):
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        _forms[key] = rooms
+    return made
 
 
 def _allocated(rooms: Any) -> Any:
@@ -237,6 +300,8 @@ class Recorder:
             else:
                 # As in a forward pass, where torch has left its function modes by now.
                 with torch._C.DisableTorchFunction():
+                    if func.namespace in _TORCHS:
+                        return unwatched(self._ordinary, func, args, kwargs, forms, named)
                     return self._ordinary(func, args, kwargs, forms, named)
         if self.before is not None:
             self._leave()
@@ -250,7 +315,7 @@ class Recorder:
             if short and _same(forms, node.args) and _same(names, known):
                 return self._again(node, func, args, kwargs)
             forms, named = self._leave(forms, named)
-        made = func(*args, **kwargs)
+        made = _executed(func, args, kwargs)
         node = self.graph.create_node("call_function", func, forms, named, _name(func))
         if type(made) is tuple or type(made) is list:
             node.meta["val"] = list(made)

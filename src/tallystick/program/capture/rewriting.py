@@ -5,7 +5,6 @@ code is made from (PROGRAM 5.19).
 from __future__ import annotations
 
 import ast
-import gc
 import linecache
 import types
 from collections.abc import Collection, Iterable, Iterator
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tallystick.program.capture.rewritten import Rewriter
+from tallystick.program.capture.set_aside import SET_ASIDE, functions_of
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
 
 
@@ -105,6 +105,8 @@ class Rewriting:
         self.own: dict[types.CodeType, types.CodeType] = {}  # by the followed code
         self.functions: list[tuple[types.FunctionType, types.CodeType]] = []
         self.missing: dict[types.CodeType, str] = {}
+        self._made: list[types.FunctionType] = []  # by followed code, while it ran
+        self._looked = False  # whether what is in memory is set aside
         # Installed packages are followed if they compute tensors; others only keep books.
         self.packages: set[str] = set()
 
@@ -148,35 +150,36 @@ class Rewriting:
         }
         if not wanted:
             return False
-        followed = [self.follow(f) for f in _functions_of(wanted)]
+        followed = [self.follow(f) for f in self._everywhere(wanted)]
         return any(followed)
 
     def unread(self) -> list[types.FunctionType]:
         """The functions whose source cannot be read."""
-        return _functions_of(self.missing) if self.missing else []
+        return self._everywhere(self.missing) if self.missing else []
 
     def restore(self) -> None:
         for function, code in self.functions:
             function.__code__ = code
         if self.own:
-            for made in _functions_of(self.own):
-                made.__code__ = self.own[made.__code__]
+            self._made += functions_of(self.own)
+            for made in self._made:
+                made.__code__ = self.own.get(made.__code__, made.__code__)
+        SET_ASIDE.note(f for f, _ in self.functions)
+        SET_ASIDE.note(self._made)
+        if self._looked:
+            SET_ASIDE.__exit__()
+            self._looked = False
         self.functions.clear()
+        self._made.clear()
 
-
-def _functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
-    """The functions in memory that have one of these codes.
-
-    The garbage collector does not find what `gc.freeze` has set aside, so that is given back to it:
-    it costs time, and a function that is not found would be traced as it is.
-    """
-    if gc.get_freeze_count():
-        gc.unfreeze()
-    return [
-        f
-        for f in gc.get_referrers(*codes)
-        if isinstance(f, types.FunctionType) and f.__code__ in codes
-    ]
+    def _everywhere(self, codes: Collection[types.CodeType]) -> list[types.FunctionType]:
+        """The functions in memory that have one of these codes."""
+        if not self._looked:
+            SET_ASIDE.__enter__()
+            self._looked = True
+        if self.own:  # the look sets aside what followed code has made, too
+            self._made += functions_of(self.own)
+        return SET_ASIDE.find(codes)
 
 
 def raised_by_handlers(frame: FrameType | None) -> type[Exception] | None:
