@@ -24,7 +24,7 @@ from tallystick.job.job import DATA, Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.sampling import Draw, sample_tokens
+from tallystick.run.execute.evaluation import Draw, sample_tokens
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.declaration import Declaration

@@ -21,7 +21,7 @@ from tallystick.job.recipes.text_corpus import cut, stdlib_docstrings
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.run.show.estimate import human_bytes, human_seconds
-from tallystick.run.store.keeping import to_drop
+from tallystick.run.store.stored_states import to_drop
 
 
 @given(st.integers(1, 8), st.integers(1, 40))

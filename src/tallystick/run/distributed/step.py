@@ -33,12 +33,20 @@ from tallystick.program.pieces import value_name
 from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
-from tallystick.run.distributed.bundles import TensorSegment, on_device, part_of
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.folding import Fold, Folding, Seen, fold_small
+from tallystick.run.distributed.exchange import (
+    Fold,
+    Folding,
+    Norms,
+    Parts,
+    Seen,
+    Spreading,
+    TensorSegment,
+    fold_small,
+    on_device,
+    part_of,
+)
 from tallystick.run.distributed.messages import Consent, as_bytes
-from tallystick.run.distributed.norms import Norms
-from tallystick.run.distributed.spreading import Parts, Spreading
 from tallystick.run.distributed.transport import Bytes
 
 
