@@ -65,7 +65,6 @@ from tallystick.job.job_file import load_job as load_job
 from tallystick.job.judged_page import PageJudgement as PageJudgement
 from tallystick.job.step_records import StepRecords as StepRecords
 from tallystick.kernels.evaluate import evaluate as evaluate
-from tallystick.program.ema import EMA as EMA
 from tallystick.program.ir import Program as Program
 from tallystick.program.optimizers import LAMB as LAMB
 from tallystick.program.optimizers import SGD as SGD
@@ -75,11 +74,12 @@ from tallystick.program.optimizers import Adam as Adam
 from tallystick.program.optimizers import AdamW as AdamW
 from tallystick.program.optimizers import Lion as Lion
 from tallystick.program.optimizers import Muon as Muon
+from tallystick.program.optimizers import ParameterGroup as ParameterGroup
+from tallystick.program.optimizers import ParameterGroups as ParameterGroups
 from tallystick.program.optimizers import RMSprop as RMSprop
 from tallystick.program.optimizers import TransformersAdafactor as TransformersAdafactor
-from tallystick.program.parameter_groups import ParameterGroup as ParameterGroup
-from tallystick.program.parameter_groups import ParameterGroups as ParameterGroups
 from tallystick.program.terms import Terms as Terms
+from tallystick.program.update import EMA as EMA
 from tallystick.program.validation import StopRule as StopRule
 from tallystick.protocol.judge import Judgement as Judgement
 from tallystick.protocol.verdict import Conviction as Conviction

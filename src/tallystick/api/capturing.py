@@ -24,9 +24,8 @@ from tallystick.job.save import Schedules
 from tallystick.job.save import save_job as write_job
 from tallystick.job.scalars import Schedule
 from tallystick.job.step_records import StepRecords, step_records
-from tallystick.program.ema import EMA
 from tallystick.program.ir import Program
-from tallystick.program.update import Clip, Optimizers
+from tallystick.program.update import EMA, Clip, Optimizers
 from tallystick.program.validation import StopRule
 
 if TYPE_CHECKING:

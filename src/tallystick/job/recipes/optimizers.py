@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tallystick.errors import UsageError
-from tallystick.program.ema import EMA
 from tallystick.program.optimizers import (
     LAMB,
     SGD,
@@ -16,10 +15,11 @@ from tallystick.program.optimizers import (
     AdamW,
     Lion,
     Muon,
+    ParameterGroup,
+    ParameterGroups,
     RMSprop,
 )
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
-from tallystick.program.update import Optimizers
+from tallystick.program.update import EMA, Optimizers
 
 RATE = "lr"
 _KINDS: dict[str, Callable[..., Any]] = {

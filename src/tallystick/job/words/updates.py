@@ -134,7 +134,7 @@ def _averages(graph: StepGraph, name: str) -> bool:
     if parameter not in graph.program.state_types:
         return False
     # Loaded for a job with averages only, as the families of optimizers are.
-    from tallystick.program.ema import WEIGHT
+    from tallystick.program.update import WEIGHT
 
     step = graph.node(graph.next(slot))
     if step is None or step.op != "tallystick.sgd_step" or step.attrs["momentum"]:

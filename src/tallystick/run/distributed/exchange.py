@@ -27,12 +27,11 @@ from tallystick.commit.split import subtrees
 from tallystick.devices.device import Device, Tensor
 from tallystick.devices.kernel import Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
-from tallystick.program.block_sums import BlockSums, block_count
-from tallystick.program.cutting import ranges
+from tallystick.program.build import value_name
+from tallystick.program.cutting import BlockSums, block_count, ranges
 from tallystick.program.ir import Program, Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import merge, share
-from tallystick.program.pieces import value_name
 from tallystick.program.tail import Phase
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes, Transport
