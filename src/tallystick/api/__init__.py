@@ -60,9 +60,9 @@ from tallystick.data.frozen import Frozen as Frozen
 from tallystick.data.frozen import load_frozen as load_frozen
 from tallystick.data.rules import Pad as Pad
 from tallystick.disk.objects.opening import opened as opened
+from tallystick.job.carried import PageJudgement as PageJudgement
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
-from tallystick.job.judged_page import PageJudgement as PageJudgement
 from tallystick.job.step_records import StepRecords as StepRecords
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.program.ir import Program as Program

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.api.training import Training, train_as
-from tallystick.cli.findings import say_findings
+from tallystick.cli.audit import say_findings
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,

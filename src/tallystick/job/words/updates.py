@@ -10,8 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tallystick.commit.timetable import Timetable
-from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
-from tallystick.job.words.layers import AVERAGE
+from tallystick.job.words.layers import (
+    AVERAGE,
+    OPTIMIZER,
+    PARAMETER,
+    Options,
+    ParameterRule,
+    StepGraph,
+)
 from tallystick.job.words.parts import UpdateWords
 from tallystick.program.ir import SCALAR_PREFIX, Node, Program, Value
 
