@@ -12,7 +12,7 @@ from typing import Any
 from tallystick.commit.encoding import sha256
 from tallystick.job.job import Job
 from tallystick.run.cheats.override import Override
-from tallystick.run.logs.shape import keeps_log
+from tallystick.run.logs.reader import keeps_log
 
 from ._shared import MIDDLE, Attack, nothing_to_do
 

@@ -34,7 +34,7 @@ from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.gpt2 import Gpt2Settings, make_module
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.maker import TeamMaker
+from tallystick.run.distributed.launch import TeamMaker
 from tallystick.run.distributed.team import Team
 from tallystick.run.distributed.transport import Meeting
 from tallystick_bench.machine import machine

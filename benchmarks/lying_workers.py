@@ -32,10 +32,9 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.prover import lying_worker, shares
 from tallystick.run.cheats.workers import FalseBytes, FalseGradient
-from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.false_share import WorkerConvictedError
+from tallystick.run.distributed.checks import Hand, ShareChecks
+from tallystick.run.distributed.claims import WorkerConvictedError
 from tallystick.run.distributed.going_on import GoingOn
-from tallystick.run.distributed.hand import Hand
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick_bench.local_team import train_in_threads
 

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from tallystick import _core
 from tallystick.program.capture import capture
-from tallystick.program.ema import EMA
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import (
     LAMB,
@@ -35,6 +34,7 @@ from tallystick.program.optimizers import (
     TransformersAdafactor,
 )
 from tallystick.program.tables import number_at
+from tallystick.program.update import EMA
 
 
 class _Plain:

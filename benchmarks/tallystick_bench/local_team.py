@@ -19,10 +19,9 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
-from tallystick.run.distributed.checks import ShareChecks
+from tallystick.run.distributed.checks import Hand, ShareChecks
 from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.going_on import GoingOn, train_on
-from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.launch import Checking, lead
 from tallystick.run.distributed.team import Order, Team
 from tallystick.run.distributed.transport import Bytes, Pending, Transport

@@ -21,8 +21,8 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.program.faults import NodeError
 from tallystick.program.ir import Node
+from tallystick.program.runner import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, sign_answer
 from tallystick.protocol.referee import Referee

@@ -22,7 +22,7 @@ from tallystick.prover.prover import Prover
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.engine import Engine
-from tallystick.run.store.claimed import write_share_run
+from tallystick.run.store.claim import write_share_run
 
 LIAR, HONEST = PrivateKey.generate(), PrivateKey.generate()
 

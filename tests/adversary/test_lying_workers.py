@@ -12,12 +12,10 @@ from tallystick.errors import MachineFaultError, MismatchError, StorageError, Us
 from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
 from tallystick.run.cheats.workers import FalseBytes, OtherBytes
-from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.draws import ShareDraws
-from tallystick.run.distributed.false_share import WorkerConvictedError
+from tallystick.run.distributed.checks import Hand, ShareChecks, ShareDraws
+from tallystick.run.distributed.claims import WorkerConvictedError
 from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.distributed.going_on import GoingOn, going_on
-from tallystick.run.distributed.hand import Hand
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import RunSummary, train_job
 from tallystick.run.store.directory import RunStore

@@ -20,7 +20,6 @@ from unit.protocol.simulator import Party
 from tallystick.job.job import Job
 from tallystick.job.save import save_job
 from tallystick.program.capture import capture
-from tallystick.program.ema import EMA
 from tallystick.program.optimizers import (
     LAMB,
     SGD,
@@ -29,10 +28,12 @@ from tallystick.program.optimizers import (
     Adam,
     Lion,
     Muon,
+    ParameterGroup,
+    ParameterGroups,
     RMSprop,
     TransformersAdafactor,
 )
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.update import EMA
 
 MUON = ParameterGroups(
     {

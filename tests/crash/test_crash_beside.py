@@ -20,8 +20,7 @@ from tallystick.run.execute.checkpoints import CheckpointWriter
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
-from tallystick.run.store.keeping import StorePolicy
-from tallystick.run.store.state_file import StateFile
+from tallystick.run.store.stored_states import StateFile, StorePolicy
 
 THREAD = "tallystick-checkpoints"
 OPTIONS = Options(keep=2, clock=lambda: 0.0)  # of 8 steps: states 4 and 8
@@ -118,7 +117,7 @@ import os, signal, sys, threading
 from tallystick.disk import files
 from tallystick.job.job_file import load_job
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.state_file import StateFile
+from tallystick.run.store.stored_states import StateFile
 from pathlib import Path
 at, left = sys.argv[3], [int(sys.argv[4])]
 class Killing(files._Os):

@@ -33,7 +33,7 @@ from tallystick.disk.keys import load_public_key
 from tallystick.serving import question
 from tallystick.serving.cancelling import Cancelling
 from tallystick.serving.chat_client import ChatClient
-from tallystick.serving.refusals import ApiError
+from tallystick.serving.fields import ApiError
 
 
 @pytest.fixture(scope="module")

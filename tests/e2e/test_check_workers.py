@@ -18,7 +18,7 @@ from tallystick.cli.train import train
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
-from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
+from tallystick.run.distributed.claims import ConvictedWorker, WorkerConvictedError
 from tallystick.run.distributed.launch import Checking, Workers, train_by
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.directory import RunStore

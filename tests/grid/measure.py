@@ -32,7 +32,7 @@ from tallystick.program.capture.plain import original
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.torch_step import _Eager, default_dtype
 from tallystick.run.execute.engine import Engine
-from tallystick.run.show.series import trains
+from tallystick.run.show.summary import trains
 from tallystick.trainer.records import rebuilt
 
 TIMES, UPDATE, WHOLE, ITSELF = 16.0, 2.0**-13, 2.0**-18, 2.0**-21

@@ -28,7 +28,7 @@ from tallystick.program.capture.decompose import composition
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.lower import lowering, op_name
 from tallystick.program.capture.one_call import OneCall
-from tallystick.program.capture.onnx.table import rules
+from tallystick.program.capture.onnx.call import rules
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "OPERATORS.md"
 TORCH = torch.__version__.split("+")[0]

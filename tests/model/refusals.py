@@ -150,7 +150,7 @@ def refusals(room: str = "") -> tuple[Refusal, ...]:
 def listed(error: TallystickError) -> Refusal | None:
     """The refusal that raised `error`: the fitting one with the most literal characters."""
     # A list of missing operators stands for its first; the lowering adds where the operator
-    # stands, and explain.py the line.
+    # stands, and source.py the line.
     message = re.sub(r"^\d+ operators of the model are missing:\n  - ([^\n]*).*", r"\1",
                      error.message, flags=re.S)  # fmt: skip
     plain = re.sub(r" \((?:operator |from module |outside )[^\n]*\)$", "", message)

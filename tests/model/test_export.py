@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import tallystick
 from tallystick.cli.main import run as command
 from tallystick.errors import CorruptFileError, UsageError
-from tallystick.program.module_names import ModuleNames, names_of
+from tallystick.program.state import ModuleNames, names_of
 from tallystick.run.store.export import Which, export_model, verify_model
 
 

@@ -22,7 +22,6 @@ from tallystick.program import update as rules
 from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.recurrent import CELLS
-from tallystick.program.ema import EMA
 from tallystick.program.optimizers import (
     LAMB,
     SGD,
@@ -33,10 +32,12 @@ from tallystick.program.optimizers import (
     Lion,
     Muon,
     Optimizer,
+    ParameterGroup,
+    ParameterGroups,
     RMSprop,
     TransformersAdafactor,
 )
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.update import EMA
 from tallystick.program.update_base import Given
 
 CASE = CASES["mlp"]

@@ -21,8 +21,8 @@ from torch import nn
 import tallystick
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.program.capture import capture, capture_forward
-from tallystick.program.capture.onnx import names
-from tallystick.program.capture.onnx.table import rules
+from tallystick.program.capture.onnx import module
+from tallystick.program.capture.onnx.call import rules
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import SGD
 
@@ -122,8 +122,8 @@ ODD = ["plan", "parameter_names", "a", "a.b", "a.b.c", "a.", ".a", "a..b", "", "
 
 def test_names_are_valid_and_never_collide() -> None:
     """The stated rule: every name is found again from its attribute, so no two become one."""
-    made = names.attribute_names(ODD)
-    assert [names.original(made[name]) for name in ODD] == ODD
+    made = module.attribute_names(ODD)
+    assert [module.original(made[name]) for name in ODD] == ODD
     assert made["0.weight"] == "0.weight"
     assert made["onnx::MatMul_1"] == "onnx_x3a__x3a_MatMul_1"
     root = nn.Module()
@@ -135,8 +135,8 @@ def test_names_are_valid_and_never_collide() -> None:
             owner = getattr(owner, part)
         owner.register_parameter(parts[-1], nn.Parameter(torch.ones(1)))
     assert len(list(root.parameters())) == len(ODD)
-    flat = [names.flat_name(name) for name in ODD]
-    assert [names.original(name) for name in flat] == ODD
+    flat = [module.flat_name(name) for name in ODD]
+    assert [module.original(name) for name in flat] == ODD
     assert all("." not in name for name in flat)
 
 

@@ -14,9 +14,8 @@ pytest.importorskip("onnx", reason="the package onnx is not installed (extra `on
 from torch import Tensor, nn
 
 from tallystick.program.capture import capture_forward
-from tallystick.program.capture.onnx.call import OnnxCall
+from tallystick.program.capture.onnx.call import OnnxCall, rules
 from tallystick.program.capture.onnx.graph import GraphNode
-from tallystick.program.capture.onnx.table import rules
 from tallystick.program.executor import Executor
 
 X = ["x f 2,3"]
@@ -95,7 +94,7 @@ def test_recurrent_layers_are_torchs() -> None:
 
 def test_known_values_are_constants_of_the_program() -> None:
     """PROGRAM 5.13: nodes with the values' bits, and no slot of the state."""
-    from tallystick.program.capture.onnx.constants import made_tensor
+    from tallystick.program.capture.onnx.call import made_tensor
 
     class Made(nn.Module):
         def __init__(self, array: np.ndarray) -> None:

@@ -15,7 +15,6 @@ from transformers.optimization import Adafactor as TheirAdafactor
 
 from tallystick.errors import UsageError
 from tallystick.program.capture import capture
-from tallystick.program.ema import EMA
 from tallystick.program.optimizers import (
     LAMB,
     SGD,
@@ -25,10 +24,12 @@ from tallystick.program.optimizers import (
     AdamW,
     Lion,
     Muon,
+    ParameterGroup,
+    ParameterGroups,
     RMSprop,
     TransformersAdafactor,
 )
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.update import EMA
 
 Make = Callable[[Any], torch.optim.Optimizer]
 

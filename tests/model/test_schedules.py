@@ -21,9 +21,16 @@ from tallystick.errors import UsageError
 from tallystick.job.scalars import scalar_tables
 from tallystick.program.capture import capture
 from tallystick.program.capture.stock_schedules import rates_of
-from tallystick.program.ema import EMA
-from tallystick.program.optimizers import SGD, Adafactor, Adagrad, AdamW, TransformersAdafactor
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.optimizers import (
+    SGD,
+    Adafactor,
+    Adagrad,
+    AdamW,
+    ParameterGroup,
+    ParameterGroups,
+    TransformersAdafactor,
+)
+from tallystick.program.update import EMA
 
 Make = Callable[[Any], Any]
 SCHEDULERS: dict[str, Make] = {

@@ -15,8 +15,15 @@ import tallystick
 from tallystick.errors import UsageError
 from tallystick.program.capture import capture
 from tallystick.program.executor import Executor
-from tallystick.program.optimizers import LAMB, SGD, Adam, AdamW, Lion
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.optimizers import (
+    LAMB,
+    SGD,
+    Adam,
+    AdamW,
+    Lion,
+    ParameterGroup,
+    ParameterGroups,
+)
 
 STEPS = 100
 RECORDS = np.random.default_rng(0).standard_normal((STEPS, 6, 4)).astype(np.float32)

@@ -19,8 +19,7 @@ from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.prover.registered import Registered
-from tallystick.run.logs.reader import open_log
-from tallystick.run.logs.shape import LogShape
+from tallystick.run.logs.reader import LogShape, open_log
 from tallystick.service.client import LogSource, UnreachableError
 
 STEPS = 5

@@ -24,16 +24,16 @@ _ALLOWED = {
     "cli/bench.py": (1, "whether its checkout holds the benchmarks"),
     "cli/demo.py": (4, "copies, alters and removes runs it has just made"),
     "cli/doctor.py": (1, "looks at the machine"),
-    "cli/streams.py": (1, "opens os.devnull for streams that are closed"),
+    "cli/main.py": (1, "opens os.devnull for streams that are closed"),
     "products/blas.py": (2, "reads /proc/self and the installed numpy"),
     "program/capture/source.py": (2, "where this package and torch lie"),
     "report/built_judge.py": (2, "the built judge, which is the package's own data"),
     "report/clauses.py": (3, "the package's own data and the specification it is made from"),
     "report/page.py": (1, "the package's own style sheet"),
-    "serving/page_routes.py": (1, "the chat page, which is the package's own data"),
+    "serving/app.py": (1, "the chat page, which is the package's own data"),
     "run/cheats/attacks.py": (4, "the attack files of this installation"),
     "job/recipes/classify.py": (1, "numpy reads a file that the door has opened"),
-    "job/recipes/text_corpus.py": (2, "the sources of the running Python"),
+    "job/recipes/text_records.py": (2, "the sources of the running Python"),
 }
 
 

@@ -251,8 +251,7 @@ MAY_CHEAT = {
     "run/cheats/": CHEATS[:1],
     "prover/cheating.py": CHEATS[:1],
     "prover/lying_worker.py": CHEATS,  # a worker of a run, started by tests and proofs only
-    "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and for the demo
-    "cli/attack_list.py": CHEATS[:1],  # says what they are
+    "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and the demo; says what they are
     "cli/serve.py": CHEATS[1:],  # --as-attack
     "api/disputes.py": CHEATS[1:],  # as_attack; the prover says which cheat is declared
     "api/diffs.py": CHEATS[1:],  # as_attack

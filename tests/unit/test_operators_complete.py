@@ -70,7 +70,6 @@ def passes_by_its_own_name(spec: OpSpec) -> bool:
     """Whether torch has this operator with these operands and attributes: capture takes it as it
     is (PROGRAM 5.2)."""
     # tallystick's own, for tracing
-    from tallystick.program.capture import attention_ops, custom_ops  # noqa: F401
 
     room, base, *overload = spec.name.split(".")
     packet = getattr(getattr(torch.ops, room), base, None)

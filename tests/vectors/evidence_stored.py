@@ -20,7 +20,7 @@ from tallystick.job.save import save_job
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import STORED
 from tallystick.program.ir import Node
-from tallystick.program.module_names import ModuleNames
+from tallystick.program.state import ModuleNames
 from tallystick.program.text import parse_text
 
 _COPY = '{dtype="f32"}'

@@ -27,7 +27,7 @@ from tallystick.program.ir import (
     Value,
     input_value,
 )
-from tallystick.program.module_names import ModuleNames
+from tallystick.program.state import ModuleNames
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
 BATCH = TensorType("f32", (1,))

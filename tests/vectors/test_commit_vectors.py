@@ -32,7 +32,7 @@ from tallystick.commit.members import Members
 from tallystick.commit.tensor import DTYPES
 from tallystick.contracts.replay import entries as blocks
 from tallystick.contracts.replay.entries import pack
-from tallystick.job.format2 import commitment_members, read_commitment
+from tallystick.job.job_file import commitment_members, read_commitment
 from tallystick.limits import LIMITS
 
 HERE = Path(__file__).resolve().parent

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding
 from tallystick.answers.layout import EMBEDDING
 from tallystick.errors import RefusedModelError
-from tallystick.program.capture import attention_ops
+from tallystick.program.capture import custom_ops
 from tallystick.program.capture.api import capture_forward
 from tallystick.program.ir import Program
 
@@ -49,11 +49,11 @@ def attend(
             f"Use one of these models: {', '.join(ENCODERS)}.",
         )
     scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
-    s = attention_ops.attention_scores(query, key, None, False, 0, scale, 0.0, 0)
+    s = custom_ops.attention_scores(query, key, None, False, 0, scale, 0.0, 0)
     s = torch.where(attention_mask, s, -math.inf)
-    p = attention_ops.attention_weights(s, None, False, 0, 0)
+    p = custom_ops.attention_weights(s, None, False, 0, 0)
     v = torch.where(attention_mask.transpose(2, 3), value, 0.0)
-    return (attention_ops.attention_values(p, v, False, 0, 0) + 0.0).transpose(1, 2), None
+    return (custom_ops.attention_values(p, v, False, 0, 0) + 0.0).transpose(1, 2), None
 
 
 def encoder_module(settings: Any, output: str) -> Any:

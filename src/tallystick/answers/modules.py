@@ -19,7 +19,7 @@ from tallystick.answers.encoders import ENCODERS, output_of
 from tallystick.answers.families import FAMILIES, family_of
 from tallystick.errors import RefusedModelError, TallystickError
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture import attention_ops
+from tallystick.program.capture import custom_ops
 from tallystick.program.capture.eager import reproducible
 
 _NAME = "tallystick"
@@ -57,9 +57,9 @@ def _attend(
         )
     scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
     cap, window = float(softcap or 0.0), sliding_window or 0
-    s = attention_ops.attention_scores(query, key, None, True, 0, scale, cap, window)
-    p = attention_ops.attention_weights(s, s_aux, True, 0, window)
-    return attention_ops.attention_values(p, value, True, 0, window).transpose(1, 2), None
+    s = custom_ops.attention_scores(query, key, None, True, 0, scale, cap, window)
+    p = custom_ops.attention_weights(s, s_aux, True, 0, window)
+    return custom_ops.attention_values(p, value, True, 0, window).transpose(1, 2), None
 
 
 def read_config(config: Mapping[str, Any]) -> Any:

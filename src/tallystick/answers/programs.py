@@ -22,10 +22,9 @@ from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
-from tallystick.program.canonical import canonicalize
+from tallystick.program.canonical import canonicalize, in_order_of_need
 from tallystick.program.check import check_program
 from tallystick.program.ir import Program, split_batch
-from tallystick.program.order import in_order_of_need
 
 if TYPE_CHECKING:
     from tallystick.answers.model import Model

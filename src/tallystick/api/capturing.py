@@ -16,17 +16,15 @@ from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import UsageError
-from tallystick.job.by_step import save_later
-from tallystick.job.columns import Data
 from tallystick.job.held import HeldOut, held_of
 from tallystick.job.job import Job
-from tallystick.job.save import Schedules
+from tallystick.job.reading import Data
+from tallystick.job.save import Schedules, save_later
 from tallystick.job.save import save_job as write_job
 from tallystick.job.scalars import Schedule
 from tallystick.job.step_records import StepRecords, step_records
-from tallystick.program.ema import EMA
 from tallystick.program.ir import Program
-from tallystick.program.update import Clip, Optimizers
+from tallystick.program.update import EMA, Clip, Optimizers
 from tallystick.program.validation import StopRule
 
 if TYPE_CHECKING:

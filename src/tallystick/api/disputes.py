@@ -15,8 +15,8 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
+from tallystick.job.carried import PageJudgement, judge_carried
 from tallystick.job.job import Job
-from tallystick.job.judged_page import PageJudgement, judge_carried
 from tallystick.limits import LIMITS
 from tallystick.notebook import Tabled
 from tallystick.program.terms import Terms

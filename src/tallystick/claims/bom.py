@@ -12,7 +12,7 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.statement import CLAIMS, FILE, Subject
 from tallystick.installed import tallystick_version
 from tallystick.protocol.statement import COMMITMENT
-from tallystick.run.show.series import series
+from tallystick.run.show.summary import series
 from tallystick.run.store.journal import loss_value
 
 SPEC_VERSION = "1.7"

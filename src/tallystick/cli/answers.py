@@ -16,9 +16,8 @@ from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
-from tallystick.cli.claimed import claim_key_option, claim_option, claim_signer
-from tallystick.cli.conviction import check_evidence, is_conviction
-from tallystick.cli.given import refuse_options, refuse_others
+from tallystick.cli.claims import claim_key_option, claim_option, claim_signer
+from tallystick.cli.conviction import check_evidence, compare, is_conviction
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -33,9 +32,9 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
+from tallystick.cli.places import refuse_options, refuse_others
 from tallystick.cli.requests import check_shown_request
 from tallystick.cli.samples import say_sample, seed_of
-from tallystick.cli.two_receipts import compare
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tallystick.cli.given import refuse_options
+from tallystick.cli.places import refuse_options
 from tallystick.commit.encoding import JsonValue
 from tallystick.disk.regular import read_file
 from tallystick.errors import UsageError

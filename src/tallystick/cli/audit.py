@@ -1,4 +1,4 @@
-"""`tallystick audit`."""
+"""`tallystick audit`, and findings against rounding logs, which `train --replay` prints too."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from tallystick.api.auditing import Auditing, audit_as
-from tallystick.cli.claimed import claim_key_option, claim_option, claim_signer
-from tallystick.cli.findings import say_findings
+from tallystick.cli.claims import claim_key_option, claim_option, claim_signer
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -26,16 +25,34 @@ from tallystick.cli.output import (
     trust_option,
 )
 from tallystick.cli.places import PLACE
+from tallystick.contracts.replay.findings import UNFIT
 from tallystick.disk.files import write_file
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.numerics.contracts import find_contract
+from tallystick.run.logs.report import Found, finding_sentence
 from tallystick.run.parallel.audit import MOST_WORKERS
 from tallystick.run.parallel.sample import digits, parse_size, read_secret
 from tallystick.run.show.audit_report import AuditReport, Chance
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
 from tallystick.terminal.progress import Reporter
+
+_SAID = 10  # findings that are printed; --json has more
+
+
+def say_findings(findings: Sequence[Found], unnamed: int) -> None:
+    """Print the first findings, and the number of the others, `unnamed` ones among them."""
+    for found in findings[:_SAID]:
+        say(f"FINDING     {finding_sentence(found)}")
+    more = len(findings[_SAID:]) + unnamed
+    if more:
+        say(f"            and {more} more")
+    if any(found["kind"] == UNFIT for found in findings):
+        say("note        An unfit entry proves no lie: the published form allows it where a sum's")
+        say("            terms cancel. `tallystick dispute` convicts a party, or ends undecided")
+        say("            (NUMERICS 14.9.2).")
+
 
 # Drawn segments that are printed; --json has all.
 _NAMED = 20

@@ -10,7 +10,6 @@ import click
 
 from tallystick.api.diffs import RUN, kind_of
 from tallystick.api.diffs import diff as compare
-from tallystick.cli.given import refuse_options
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -23,11 +22,11 @@ from tallystick.cli.output import (
     say,
     threads_option,
 )
-from tallystick.cli.places import PLACE
+from tallystick.cli.places import PLACE, refuse_options
 from tallystick.comparing.found import Comparison, FirstApart
 from tallystick.comparing.values import ElementApart, Number, units
 from tallystick.errors import CounterpartyError
-from tallystick.job.words.against import Apart
+from tallystick.job.words.sentences import Apart
 from tallystick.protocol.verdict import PARTIES
 
 # The names in JSON that are too long for the column of labels, and those that a person would not

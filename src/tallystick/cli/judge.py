@@ -37,8 +37,8 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
+from tallystick.job.carried import judge_carried
 from tallystick.job.job_file import load_terms
-from tallystick.job.judged_page import judge_carried
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence

@@ -11,8 +11,7 @@ from tallystick.cli.output import json_option, load_trust, print_json, say, say_
 from tallystick.cli.places import PLACE
 from tallystick.errors import UsageError
 from tallystick.run.execute.engine import check_environment
-from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.execute.sampling import Draw, TextTokens, sample_tokens
+from tallystick.run.execute.evaluation import Draw, Evaluator, TextTokens, sample_tokens
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import (

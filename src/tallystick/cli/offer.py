@@ -1,4 +1,6 @@
-"""`tallystick offer`: offers, and what parties and referees sign about them (PROTOCOL 14)."""
+"""`tallystick offer`: offers, and what parties and referees sign about them (PROTOCOL 14); with the
+outcomes of sessions, from a file or from a referee's log (14.6).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ from typing import Any
 
 import click
 
-from tallystick.cli.outcomes import outcome_in, outcome_in_log
 from tallystick.cli.output import finish, json_option, load_keys, print_json, say
 from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PrivateKey, PublicKey
@@ -24,6 +25,7 @@ from tallystick.delegation.documents import (
     open_document,
     sign_document,
 )
+from tallystick.delegation.ended import outcome_of
 from tallystick.delegation.offer import (
     NONCE_BYTES,
     Deadlines,
@@ -33,6 +35,12 @@ from tallystick.delegation.offer import (
     SessionNumbers,
     Withdrawing,
 )
+from tallystick.delegation.ordered import check_session
+from tallystick.delegation.outcome import Outcome
+from tallystick.delegation.rules import Rules
+from tallystick.delegation.statement import read_outcome
+from tallystick.delegation.watch import replayed
+from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
@@ -40,6 +48,47 @@ from tallystick.errors import MismatchError, UsageError
 from tallystick.job.job_file import load_terms
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import find_contract
+
+
+def outcome_in(path: str) -> Outcome:
+    """The outcome in a file of canonical JSON."""
+    return read_outcome(read_file(Path(path), LIMITS.envelope_bytes, "outcome"))
+
+
+def outcome_in_log(directory: str, job: str | None) -> tuple[Outcome, Rules]:
+    """The outcome of the session in a referee's directory, whose log is played again, and the
+    session's rules. Raises DeviationError for a log that convicts its referee."""
+    if job is None:
+        raise UsageError("A log can only be replayed with its job.", "Pass the job with --job.")
+    session = replayed(load_terms(Path(job)), EntryLog(Path(directory)))
+    outcome = outcome_of(session)
+    assert session.rules is not None
+    return outcome, session.rules
+
+
+def session_outcome(
+    name: str,
+    file: str | None,
+    log: str | None,
+    job: str | None,
+    book: Book,
+    first: Outcome | None = None,
+) -> Outcome | None:
+    """The outcome that options name, None where none does.
+
+    With a log the session must be the one that the offer orders: its own, or after `first` the
+    challenge session (14.5, 14.7.1). Raises MismatchError for another.
+    """
+    if file is not None and log is not None:
+        raise UsageError(
+            f"The outcome of the {name} was given twice.", "Pass either a file or a log."
+        )
+    if log is None:
+        return None if file is None else outcome_in(file)
+    outcome, rules = outcome_in_log(log, job)
+    check_session(book, rules, first)
+    return outcome
+
 
 HOUR, MINUTE = 3_600_000, 60_000  # milliseconds
 _TIMES = ("deadlines.accept", "deadlines.withdraw", "deadlines.seal")

@@ -1,18 +1,23 @@
-"""Pages that carry evidence and a judge (PROTOCOL 8.6): what `judge` and `inspect` say of them."""
+"""Pages that carry evidence and a judge (PROTOCOL 8.6): what `judge` and `inspect` say of them, and
+`tallystick judge-page`, the judge for people who have a browser and nothing else.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from tallystick.cli.output import note, say
+import click
+
+from tallystick.cli.output import json_option, note, print_json, say, target_file
 from tallystick.commit.encoding import sha256
+from tallystick.disk.files import write_file
 from tallystick.disk.regular import open_beginning, os_errors, read_file
 from tallystick.errors import CounterpartyError
-from tallystick.job.carried import CarriedEvidence, is_page, read_page
-from tallystick.job.judged_page import PageJudgement
+from tallystick.job.carried import CarriedEvidence, PageJudgement, is_page, read_page
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import EvidenceHead
+from tallystick.report.built_judge import judge_page as page_of_judge
 
 _BEGINNING = 64
 
@@ -134,3 +139,22 @@ def say_inspected(path: str, found: dict[str, Any]) -> None:
         say(f"name        {entry['key_id']}: {entry['name']} (by the page's maker)")
     say("proves      Nothing by itself: its evidence has to be judged.")
     say(f"next        tallystick judge {path} --job JOB")
+
+
+@click.command("judge-page")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Page to write.")
+@json_option
+def judge_page(out: str, as_json: bool) -> None:
+    """Write the judge as a single HTML page that works offline in any browser.
+
+    To use the page, open it and drop evidence and a job onto it. The page judges them in the
+    browser and sends nothing. An existing file is replaced.
+    """
+    target, page = target_file(out, "page"), page_of_judge()
+    write_file(target, [page])
+    digest = sha256(page)
+    if as_json:
+        print_json({"page": out, "bytes": len(page), "sha256": digest})
+    else:
+        say(f"{out}: {len(page):,} bytes, SHA-256 {digest.hex()}")
+        say("Open it in a browser, and drop evidence and a job onto it.")

@@ -1,4 +1,5 @@
-"""Arguments that name a run, a job or a data set by its path or by its URL on an object store.
+"""Arguments of commands: those that name a run, a job or a data set by its path or by its URL on an
+object store, and which options a person gave that do not go together.
 
 A command that can read from a store says so by the type PLACE. To every other argument that is a
 path a URL is refused by name: `Path` would silently make a file's name of it.
@@ -6,9 +7,11 @@ path a URL is refused by name: `Path` would silently make a file's name of it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
@@ -72,3 +75,31 @@ def refuse_addresses(command: click.Command) -> click.Command:
     for below in getattr(command, "commands", {}).values():
         refuse_addresses(below)
     return command
+
+
+def given_options() -> dict[str, str]:
+    """The options of the running command that were given: parameter name to its spelling."""
+    context = click.get_current_context()
+    return {
+        param.name: param.opts[0]
+        for param in context.command.params
+        if isinstance(param, click.Option)
+        and param.name is not None
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
+
+
+def refuse_options(names: Collection[str], why: str) -> None:
+    """Raise UsageError if an option of one of these parameter names was given. `why` ends the
+    sentence that the options begin."""
+    if found := [option for name, option in given_options().items() if name in names]:
+        raise UsageError(f"{', '.join(found)} {why}", f"Leave {_them(found)} out.")
+
+
+def refuse_others(names: Collection[str], why: str) -> None:
+    """Raise UsageError if an option was given whose parameter name is not among these."""
+    refuse_options(given_options().keys() - set(names), why)
+
+
+def _them(found: list[str]) -> str:
+    return "it" if len(found) == 1 else "them"

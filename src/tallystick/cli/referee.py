@@ -1,4 +1,6 @@
-"""`tallystick referee`: a session between parties on a network; it imports no torch."""
+"""`tallystick referee`: a session between parties on a network; it imports no torch. An offer may
+order the session's rules (PROTOCOL 14.5, 14.7.1).
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli.judge import terms_of
-from tallystick.cli.ordered import ordered_rules, refuse_fixed
-from tallystick.cli.output import (
-    finish,
-    json_option,
-    load_keys,
-    note,
-    print_json,
-    say,
-)
-from tallystick.cli.places import PLACE
+from tallystick.cli.offer import now_ms, read_book, session_outcome
+from tallystick.cli.output import finish, json_option, load_keys, note, print_json, say
+from tallystick.cli.places import PLACE, refuse_options
 from tallystick.cli.serve import tls_ca_option
 from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.delegation.book import alarms_until
+from tallystick.delegation.ordered import challenge_rules, session_rules
 from tallystick.delegation.rules import NO_OFFER, Rules
 from tallystick.delegation.session import Session, check_rules
 from tallystick.disk.entry_log import EntryLogWriter
@@ -43,6 +40,41 @@ if TYPE_CHECKING:
     from tallystick.service.client import PartyClient
     from tallystick.service.connection import ListeningSocket
     from tallystick.service.driver import Driver
+
+_FIXED = ("allow", "arity", "sealing", "opening", "budget", "step", "steps", "extension")
+
+
+def refuse_fixed() -> None:
+    """Raise UsageError where the command line names a number that the offer fixes."""
+    refuse_options(_FIXED, "cannot be given, because the offer fixes it.")
+
+
+def ordered_rules(
+    documents: tuple[str, ...], challenge_of: str | None, job: str, referee: PublicKey
+) -> Rules:
+    """The rules of the session that the documents order; of the challenge session where
+    `challenge_of` names the directory of the offer's session.
+
+    Raises UsageError where no session is ordered, or not yet.
+    """
+    book, nonce = read_book(documents), os.urandom(32)
+    if challenge_of is not None:
+        first = session_outcome("session", None, challenge_of, job, book)
+        assert first is not None
+        rules = challenge_rules(book, first, referee, nonce)
+        if now_ms() <= alarms_until(book.offer, first):
+            raise UsageError(
+                "The challenge session cannot begin yet: more alarms may come.",
+                "Wait for the end of the offer's `challenge` time.",
+            )
+        return rules
+    if now_ms() <= book.offer.deadlines.withdraw:
+        raise UsageError(
+            "The session cannot begin yet: the providers and the client may still withdraw.",
+            "Wait for the offer's `withdraw` deadline, and collect the withdrawals.",
+        )
+    return session_rules(book, referee, nonce)
+
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")

@@ -143,11 +143,10 @@ def run(
         parse_listen,
         tls_context,
     )
-    from tallystick.serving.api_keys import KeyRing
+    from tallystick.serving.api_keys import KeyRing, ServingLimits
     from tallystick.serving.app import ModelServer, is_loopback, log_line
     from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
     from tallystick.serving.kept.answers import KeptAnswers
-    from tallystick.serving.limits import ServingLimits
     from tallystick.serving.models import open_served, served_name
 
     if api_keys is None and not is_loopback(parse_listen(listen)[0]):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from tallystick.cli.offer import now_ms, read_book
-from tallystick.cli.outcomes import session_outcome
+from tallystick.cli.offer import now_ms, read_book, session_outcome
 from tallystick.cli.output import json_option, note, print_json, say
 from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PublicKey

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.api.training import Training, train_as
-from tallystick.cli.findings import say_findings
+from tallystick.cli.audit import say_findings
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -34,7 +34,7 @@ from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
 from tallystick.run.show.summary import RunSummary
-from tallystick.run.store.keeping import DEFAULT_KEEP
+from tallystick.run.store.stored_states import DEFAULT_KEEP
 from tallystick.terminal.progress import Reporter
 
 

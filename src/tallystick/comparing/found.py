@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tallystick.comparing.values import ElementApart
-from tallystick.job.words.against import Apart
+from tallystick.job.words.sentences import Apart
 from tallystick.notebook import Tabled
 
 JOBS, RUNS, TRACES = "jobs", "runs", "traces"

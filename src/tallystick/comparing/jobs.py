@@ -9,8 +9,8 @@ from tallystick.comparing.job_files import operator_apart, records_apart, weight
 from tallystick.job.job import Job
 from tallystick.job.numbers import count, decimal, listed, shape_of
 from tallystick.job.words import JobInWords, against, words_of
-from tallystick.job.words.against import Apart
 from tallystick.job.words.parts import ParameterWords, ProgramWords, UpdateWords
+from tallystick.job.words.sentences import Apart
 from tallystick.protocol.verdict import PARTIES
 
 

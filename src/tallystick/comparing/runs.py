@@ -41,7 +41,7 @@ from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CounterpartyError
 from tallystick.job.numbers import count, shape_of
 from tallystick.job.words import against, words_of
-from tallystick.job.words.against import Apart
+from tallystick.job.words.sentences import Apart
 from tallystick.program.state import State
 from tallystick.protocol.verdict import PARTIES
 from tallystick.run.store.journal import loss_value

@@ -17,7 +17,7 @@ from tallystick.errors import UsageError
 from tallystick.generation.pages import PLACES
 from tallystick.numerics.operators.common import flag, integer, number
 from tallystick.numerics.types import Attrs
-from tallystick.program.attention import Attention
+from tallystick.program.fused import Attention
 from tallystick.program.ir import Program
 
 

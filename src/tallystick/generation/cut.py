@@ -5,7 +5,7 @@
 - The *head* is all that follows, up to the logits. It is computed for those rows only whose next
   token is drawn: of a prompt, for the last one.
 
-A part is a program of the same nodes (program/pieces.py), so a cut changes no bit.
+A part is a program of the same nodes (program/build.py), so a cut changes no bit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
-from tallystick.program.attention import VALUES, Attention, ending
+from tallystick.program.build import given, piece, value_name
+from tallystick.program.fused import VALUES, Attention, ending, narrow
 from tallystick.program.ir import Input, Program, Value, op_spec
-from tallystick.program.narrow import narrow
-from tallystick.program.pieces import given, piece, value_name
 from tallystick.program.plan import CONSTANT_BYTES
 
 LOGITS = "logits"

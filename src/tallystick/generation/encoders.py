@@ -30,8 +30,8 @@ from tallystick.generation.sizes import RowPrograms
 from tallystick.numerics.contracts import find_contract, parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
-from tallystick.program.attention import SCORES, VALUES, WEIGHTS, made_by
 from tallystick.program.executor import Executor
+from tallystick.program.fused import SCORES, VALUES, WEIGHTS, made_by
 from tallystick.program.ir import Node, Program
 from tallystick.program.runner import StepInputs
 

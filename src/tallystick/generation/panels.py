@@ -24,8 +24,8 @@ from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.common import number
 from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import Attrs
+from tallystick.program.fused import CONVERSION
 from tallystick.program.ir import Node, Program, Value
-from tallystick.program.narrow import CONVERSION
 
 COLUMNS = 32  # of a panel
 # Memory is taken in pieces of this many bytes, for which the system gives large pages.

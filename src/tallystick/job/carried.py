@@ -1,7 +1,8 @@
-"""What a page of HTML carries: evidence, the terms of a job, names of keys (PROTOCOL 8.6).
+"""What a page of HTML carries, and the judge over it (PROTOCOL 8.6).
 
-A page proves nothing by itself. This module takes out what a judge needs and decides nothing; it
-reads one element by its bytes, and parses no HTML. Nothing is written to a disk.
+A page carries evidence, the terms of a job, names of keys. It proves nothing by itself. This module
+takes out what a judge needs; it reads one element by its bytes, and parses no HTML. Nothing is
+written to a disk, and nothing is loaded that runs a job.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +18,14 @@ from typing import NoReturn
 
 from tallystick.commit.encoding import canonical_json, parse_canonical_json
 from tallystick.commit.members import Members
+from tallystick.commit.signing import PublicKey
 from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, UnsupportedVersionError, UsageError
 from tallystick.job.job import MANIFEST, Job
 from tallystick.job.job_file import terms_of_files
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
+from tallystick.protocol.judge import Judgement, judge
 
 FORMAT = "tallystick-carried/1"
 OPENING = b'<script type="application/vnd.tallystick.carried+json" id="tallystick-carried">'
@@ -175,3 +178,35 @@ def _bytes(members: Members, name: str, limit: int) -> bytes:
     if _digits(data) != text:  # unused bits that are not zero
         members.fail(f"{name!r} is not the base64 of its bytes")
     return data
+
+
+@dataclass(frozen=True)
+class PageJudgement:
+    """The verdict over the evidence in a page, and all that the page carries.
+
+    `terms` are those that it was judged by. `own_job` is false where they came with the page: then
+    the verdict is worth as much as that job (PROTOCOL 8.6.4).
+    """
+
+    judgement: Judgement
+    carried: CarriedEvidence
+    terms: Terms
+    own_job: bool
+
+
+def judge_carried(
+    page: bytes,
+    own: Terms | None,
+    trust: Sequence[PublicKey] | None = None,
+    trust_referees: Sequence[PublicKey] = (),
+) -> PageJudgement:
+    """The verdict over the evidence in the untrusted bytes of a page, by the caller's `own` terms,
+    or else by those that came with it.
+
+    Raises as `judge`, and CorruptFileError, DigestMismatchError or UnsupportedVersionError for a
+    page that carries none.
+    """
+    carried = read_page(page)
+    terms = carried.terms if own is None else own
+    found = judge(terms, carried.evidence, trust, trust_referees)
+    return PageJudgement(found, carried, terms, own is not None)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tallystick.commit.data import DataSchema
 from tallystick.errors import UsageError
-from tallystick.job.columns import Data, schema_for, taken
 from tallystick.job.job import Evaluation
 from tallystick.job.parts import HELD_OUT, Parts, Records, batch_size_of, with_validation
+from tallystick.job.reading import Data, schema_for, taken
 from tallystick.program.ir import Program
 from tallystick.program.validation import StopRule
 

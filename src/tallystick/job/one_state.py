@@ -18,7 +18,7 @@ from tallystick.job.scalars import DERIVED, derived_note, named_tables, scalar_t
 from tallystick.job.writing import check_state
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
-from tallystick.program.module_names import ModuleNames
+from tallystick.program.state import ModuleNames
 from tallystick.program.validation import with_slots
 
 if TYPE_CHECKING:

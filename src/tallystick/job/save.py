@@ -1,4 +1,6 @@
-"""Writing a job: from captured steps, records and settings to a directory."""
+"""Writing a job to a directory: from captured steps, records and settings; also where the steps
+have programs of their own, found for them (PROGRAM 5.21, 5.25).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,6 @@ from tallystick.commit.tensor import Array
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
-from tallystick.job.columns import Data
 from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.one_state import (
@@ -28,9 +29,9 @@ from tallystick.job.one_state import (
     widened,
 )
 from tallystick.job.parts import STEP, Parts, validation_sentence
-from tallystick.job.reading import End, Reading
-from tallystick.job.scalars import Schedule, scalar_tables
-from tallystick.job.streams import by_step, by_turns, check_rounds, with_short
+from tallystick.job.reading import Data, End, Reading, taken
+from tallystick.job.scalars import BY_STEP, Schedule, scalar_tables
+from tallystick.job.streams import by_step, by_turns, check_rounds, numbers_with_short, with_short
 from tallystick.job.writing import check_state, commitment_of, fills_of, write_job
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
@@ -38,6 +39,8 @@ from tallystick.program.state import State
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep
+    from tallystick.program.capture.by_step import StepPrograms
+    from tallystick.program.capture.later import Later
 
 # GPT-2 of 124M parameters would take some 10 GB and a minute for what a small one shows as well.
 RECIPE_COMPARED = 1 << 22
@@ -235,3 +238,57 @@ def first_step_reason(
         {name: t if isinstance(t, float) else t[row] for name, t in tables.items()},
         c.random_key(first),
     )
+
+
+_BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
+
+
+def about_steps(found: StepPrograms) -> dict[str, str]:
+    """What a job says of programs that are those of its steps alone."""
+    return {BY_STEP: _BY_STEP.format(len(found.of_steps))} if found.decides else {}
+
+
+def save_by_step(
+    directory: str | Path, found: StepPrograms, data: Data | None, **given: Any
+) -> Job:
+    """Write the job of the steps that were found; `given` and errors as of `save_job`."""
+    names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(found.programs) - 1))]
+    return save_job(
+        dict(zip(names, found.programs, strict=True)),
+        directory,
+        data,
+        steps=len(found.of_steps),
+        programs_of_steps=[names[n] for n in found.of_steps],
+        about=about_steps(found),
+        **given,
+    )
+
+
+@exact_environment()
+def save_later(
+    later: Later,
+    directory: str | Path,
+    data: Data,
+    *,
+    steps: int,
+    epoch_end: End,
+    short: Later | None,
+    overwrite: bool,
+    **given: Any,
+) -> Job:
+    """Write the job of a step whose programs are those of `steps` steps, which are traced now.
+
+    Arguments as of `save_job`. Raises as that, and as `Later.settled`.
+    """
+    place_of(directory, steps, overwrite)
+    columns, _ = taken(data, "data")
+    records = len(next(iter(columns.values())))
+    of_short = None if short is None else short.batch_size
+    numbers = numbers_with_short(later.batch_size, of_short, records, epoch_end, steps)
+    ends = len(numbers) if numbers[-1] else 0
+    found = later.settled(steps, short if ends else None, ends)
+    given |= {"epoch_end": epoch_end, "overwrite": overwrite}
+    if len(found.programs) > 1:
+        return save_by_step(directory, found, data, **given)
+    (step,) = found.programs
+    return save_job(step, directory, data, steps=steps, about=about_steps(found), **given)

@@ -1,4 +1,4 @@
-"""Which records a step of a job reads (COMMITMENTS 7.6.4, 7.7.4)."""
+"""Which records a step of a job, or some of its micro-batches, read (COMMITMENTS 7.6.4, 7.7.4)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tallystick.commit.data import batch_columns
+from tallystick.commit.tensor import check_canonical
 from tallystick.commit.timetable import Timetable
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 
 
 @dataclass(frozen=True)
@@ -40,3 +43,19 @@ def step_records(timetable: Timetable, steps: int, step: int) -> StepRecords:
     if data is None:
         return StepRecords(name, None, np.empty(0, np.int64))
     return StepRecords(name, data.name, timetable.indices(at))
+
+
+def records_of(job: Job, step: int, parts: range) -> dict[str, np.ndarray]:
+    """The records of the consecutive micro-batches `parts` of a step, empty where its program reads
+    none. Raises CounterpartyError for a tensor that is not canonical."""
+    timetable = job.commitment.timetable
+    occasion = timetable.at(step)
+    entry = timetable.programs[occasion.program]
+    if entry.data is None:
+        return {}
+    rows = entry.rows
+    indices = timetable.indices(occasion)[parts.start * rows : parts.stop * rows]
+    columns = batch_columns(job.columns_of[entry.data], indices)
+    for name, array in columns.items():
+        check_canonical(array, f"batch tensor {name}")
+    return columns

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from tallystick.commit.stream import Stream
 from tallystick.commit.timetable import ScheduleTurn
 from tallystick.errors import UsageError
-from tallystick.job.parts import STEP, Parts, ProgramPart, Records, batch_size_of
+from tallystick.job.parts import STEP, Parts, ProgramPart, Records, batch_size_of, turns_of
 from tallystick.job.reading import End, Reading, epoch_records
-from tallystick.job.turns import turns_of
 from tallystick.numerics.contracts import find_contract
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ BLOCKS: dict[str, BlockShape] = {
     "q6_k": BlockShape(256, 210),
 }
 # A whole block as an element. A field of bytes keeps it from being taken for something else, and
-# its name says the format to kernels that read blocks in their place (program/narrow.py).
+# its name says the format to kernels that read blocks in their place (program/fused.py).
 BLOCK_DTYPES: dict[str, np.dtype[np.generic]] = {
     name: np.dtype([(name, f"V{shape.size}")]) for name, shape in BLOCKS.items()
 }

@@ -1,14 +1,61 @@
-"""Canonical form: equal subexpressions merged, dead nodes and inputs dropped (PROGRAM 3.5).
+"""Canonical form: equal subexpressions merged, dead nodes and inputs dropped, nodes in an order
+that the graph alone decides (PROGRAM 3.5).
 
 Two captures of one model give the same form, with any torch version and any tracing device. Node
 order is the order of first appearance. Draw ids are attributes, so no rewriting can move
 randomness.
+
+A trace has the order of the model's Python, and some models ask for things in the order of a set of
+strings, which differs from process to process. For these there is the order in which a program's
+outputs need its nodes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tallystick.numerics.types import AttrValue
 from tallystick.program.ir import COMMIT, Node, Program, Value, input_value, op_spec
+
+
+def _needed_order(program: Program) -> list[int]:
+    """Node numbers: before each node its operands, in their order, and what these need."""
+    placed: list[int] = []
+    done: set[int] = set()
+    for _, output in program.outputs:
+        waiting = [] if output.is_input else [output.node]
+        while waiting:
+            node = waiting[-1]
+            if node in done:
+                waiting.pop()
+                continue
+            operands = (v.node for v in program.nodes[node].inputs if v and not v.is_input)
+            missing = [operand for operand in operands if operand not in done]
+            if missing:
+                waiting.extend(reversed(missing))
+            else:
+                done.add(node)
+                placed.append(waiting.pop())
+    return placed
+
+
+def in_order_of_need(program: Program) -> Program:
+    """The program with its nodes in that order, without those that no output needs.
+
+    It must have no next state."""
+    order = _needed_order(program)
+    place = {old: new for new, old in enumerate(order)}
+
+    def moved(value: Value) -> Value:
+        return value if value.is_input else Value(place[value.node], value.out)
+
+    nodes = tuple(
+        replace(node, inputs=tuple(None if v is None else moved(v) for v in node.inputs))
+        for node in (program.nodes[i] for i in order)
+    )
+    outputs = tuple((name, moved(value)) for name, value in program.outputs)
+    return replace(program, nodes=nodes, outputs=outputs)
+
 
 _Key = tuple[object, ...]
 

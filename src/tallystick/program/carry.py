@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
+from tallystick.program.build import given, piece, value_name
 from tallystick.program.ir import Input, Node, Program, Value, op_spec
-from tallystick.program.pieces import given, piece, value_name
 
 BATCH_NORM = "aten._native_batch_norm_legit_functional"
 _STATISTICS = ((3, 1), (4, 4))  # (running operand and output, output that is the statistic)

@@ -29,19 +29,20 @@ from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.blocks import BlockPart
-from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Node, Program, op_spec
 from tallystick.program.layout import TensorPlace, new_tensor
 from tallystick.program.plan import Plan, PlanOptions, PlanStep, make_plan
 from tallystick.program.runner import (
     KernelHook,
+    NodeError,
+    NodeFaultError,
     Runner,
     Showing,
     StepInputs,
     StepResult,
     Tap,
 )
-from tallystick.program.staging import Staged, item
+from tallystick.program.state import Staged, item
 
 _Call = tuple[Callable[..., Any], Attrs, Sequence[Tensor | None], Sequence[Tensor], int]
 
@@ -82,8 +83,8 @@ class Executor(Runner):
     and binding, in no order. Where it returns None, or there is no hook, the contract's own kernel
     runs. With a hook, every node that is no view runs in every step, at its place in the plan's
     order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
-    program is a piece of another program (pieces.py). With `narrow`, products read stored weights
-    in their place as they do without a hook (narrow.py): a hook's kernel for these takes them.
+    program is a piece of another program (build.py). With `narrow`, products read stored weights
+    in their place as they do without a hook (fused.py): a hook's kernel for these takes them.
 
     Raises UnsupportedOperatorError where the device has no kernel for an operator, UsageError for a
     program with micro-batches (sectioned.py executes those).

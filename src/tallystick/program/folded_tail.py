@@ -15,14 +15,13 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Tensor
 from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import Attrs
+from tallystick.program.build import given, piece, value_name
 from tallystick.program.executor import Executor
 from tallystick.program.expand import Expanded
-from tallystick.program.faults import NodeFaultError
 from tallystick.program.ir import Input, Node, Program, Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import PartialSums
-from tallystick.program.pieces import given, piece, value_name
-from tallystick.program.runner import KernelHook, Tap
+from tallystick.program.runner import KernelHook, NodeFaultError, Tap
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tallystick.kernels.views import view
 from tallystick.numerics.blocks import BLOCK_DTYPES, BLOCKS
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
-# What a place's elements may be: also whole blocks of a quantised weight (narrow.py).
+# What a place's elements may be: also whole blocks of a quantised weight (fused.py).
 _LAID: dict[str, np.dtype[np.generic]] = {**DTYPES, **BLOCK_DTYPES}
 
 

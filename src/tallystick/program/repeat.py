@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Buffer, Tensor
 from tallystick.devices.kernel import Run
+from tallystick.program.build import given, piece, slot_name, value_name
 from tallystick.program.executor import Executor, _Bound, _Call, _Stretch
 from tallystick.program.expand import ExpandedNodes
 from tallystick.program.ir import Input, Node, Program, Value, op_spec
-from tallystick.program.pieces import given, piece, slot_name, value_name
 from tallystick.program.plan import Plan
 from tallystick.program.runner import KernelHook, StepInputs, Tap
 

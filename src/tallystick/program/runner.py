@@ -1,4 +1,5 @@
-"""What executes a program step by step, whatever way it does so.
+"""What executes a program step by step, whatever way it does so, and the errors of a node that it
+could not execute: the run is at fault, or this machine.
 
 One small interface: a plain program (executor.py), one whose micro-batches come one after the other
 (sectioned.py), and a worker's part of a step that several execute (run/distributed/step.py). Code
@@ -16,9 +17,35 @@ import numpy as np
 
 from tallystick.devices.device import Tensor
 from tallystick.devices.kernel import Run
-from tallystick.errors import UsageError
+from tallystick.errors import MachineFaultError, UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node
+
+
+class NodeError(UsageError):
+    """A kernel refused the values of its operands, for example an index out of range.
+
+    On every machine the step fails with this error: the job or the run is at fault. `node` is the
+    node's index. `state_lost` says whether the step had begun to overwrite the state.
+    """
+
+    def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:
+        super().__init__(message, next_action)
+        self.node = node
+        self.state_lost = state_lost
+
+
+class NodeFaultError(MachineFaultError):
+    """This machine could not execute a node: no memory, no thread, no disk, an interrupted call.
+
+    `node` and `state_lost` are as in NodeError.
+    """
+
+    def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:
+        super().__init__(message, next_action)
+        self.node = node
+        self.state_lost = state_lost
+
 
 Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
 # A node's own kernel for this runner, or None for the contract's (a step with a rounding log).

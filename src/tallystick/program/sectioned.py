@@ -17,23 +17,23 @@ from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import DTYPES, TensorType
+from tallystick.program.build import slot_name, value_name
 from tallystick.program.executor import Executor
 from tallystick.program.expand import Expanded, ExpandedNodes, expand, reads_carried
-from tallystick.program.faults import NodeError
 from tallystick.program.folded_tail import FoldedTail, folded_values
 from tallystick.program.ir import BATCH_PREFIX, Program, op_spec
 from tallystick.program.layout import contiguous_strides, new_tensor
-from tallystick.program.pieces import slot_name, value_name
 from tallystick.program.repeat import RepeatedSection, section_of
 from tallystick.program.runner import (
     KernelHook,
+    NodeError,
     Runner,
     Showing,
     StepInputs,
     StepResult,
     Tap,
 )
-from tallystick.program.staging import item
+from tallystick.program.state import item
 
 
 class SectionedExecutor(Runner):

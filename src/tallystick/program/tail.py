@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
+from tallystick.program.build import given, piece, value_name
 from tallystick.program.cutting import SUM_SQUARES
 from tallystick.program.expand import Numbering
 from tallystick.program.ir import COMMIT, Input, Node, Program, Value
 from tallystick.program.owners import Owners
-from tallystick.program.pieces import given, piece, value_name
 
 
 @dataclass(frozen=True)

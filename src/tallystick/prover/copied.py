@@ -33,8 +33,7 @@ from tallystick.protocol.messages import ANSWERED, open_answer
 from tallystick.protocol.queries import Loss, encode_query
 from tallystick.prover.handover import hand_over
 from tallystick.prover.local import Party
-from tallystick.run.logs.reader import open_log
-from tallystick.run.logs.shape import LogShape
+from tallystick.run.logs.reader import LogShape, open_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal, end_reason
 

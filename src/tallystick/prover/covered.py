@@ -15,7 +15,7 @@ from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError, StoreError
 from tallystick.job.job import Job
 from tallystick.prover.states import RunStates
-from tallystick.run.logs.shape import LogShape, keeps_log
+from tallystick.run.logs.reader import LogShape, keeps_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
 

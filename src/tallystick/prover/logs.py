@@ -14,8 +14,7 @@ from tallystick.errors import DigestMismatchError
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
 from tallystick.prover.states import RunStates
-from tallystick.run.logs.reader import LogReader
-from tallystick.run.logs.shape import LogShape
+from tallystick.run.logs.reader import LogReader, LogShape
 
 
 class Logs:

@@ -15,8 +15,7 @@ from tallystick.prover import shares
 from tallystick.prover.cheating import CheatingProver
 from tallystick.prover.prover import Prover
 from tallystick.run.cheats.workers import FalseBytes, FalseCheck, FalseGradient, OtherBytes
-from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.hand import Hand
+from tallystick.run.distributed.checks import Hand, ShareChecks
 from tallystick.run.distributed.launch import Checking
 from tallystick.run.distributed.worker import main
 

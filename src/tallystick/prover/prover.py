@@ -33,7 +33,7 @@ from tallystick.errors import (
     MachineFaultError,
     TallystickError,
 )
-from tallystick.program.faults import NodeError
+from tallystick.program.runner import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import (
     BlockBody,

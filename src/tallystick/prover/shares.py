@@ -25,7 +25,7 @@ from tallystick.protocol.verdict import Verdict
 from tallystick.prover.local import Party, play
 from tallystick.prover.prover import Prover
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.false_share import (
+from tallystick.run.distributed.claims import (
     ConvictedWorker,
     FalseShareError,
     WorkerConvictedError,
@@ -35,7 +35,7 @@ from tallystick.run.distributed.launch import Checking
 from tallystick.run.distributed.messages import Round, as_bytes
 from tallystick.run.distributed.transport import Transport
 from tallystick.run.distributed.worker import main
-from tallystick.run.store.claimed import write_share_run
+from tallystick.run.store.claim import write_share_run
 
 _ANSWER, _FAULT = 0, 1
 # What a worker's prover is made by: of its checks, and the directory of its run.

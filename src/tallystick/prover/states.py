@@ -38,10 +38,10 @@ from tallystick.job.job import Job
 from tallystick.program.runner import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
-from tallystick.run.logs.own import OwnLogs, own_logs
+from tallystick.run.logs.followed import OwnLogs, own_logs
 from tallystick.run.store.directory import SCRATCH_PREFIX, RunStore
 from tallystick.run.store.journal import JournalContent
-from tallystick.run.store.state_file import state_metadata
+from tallystick.run.store.stored_states import state_metadata
 
 # The largest number of scratch files, and the share of the free disk that one of them may take.
 SCRATCH_FILES = 256

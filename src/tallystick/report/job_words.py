@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tallystick.job.numbers import decimal, listed
 from tallystick.job.words import JobInWords, beside, job_in_words, rows
 from tallystick.job.words.parts import ProgramWords
-from tallystick.job.words.tables import table_words
+from tallystick.job.words.sentences import table_words
 from tallystick.program.terms import Terms
 from tallystick.report.html import Safe, el
 from tallystick.report.page import fold, paragraph, section

@@ -17,7 +17,7 @@ from tallystick.report.words import code, count, digest, facts, items, number, s
 from tallystick.report.work import work_of
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
-from tallystick.run.show.series import trained
+from tallystick.run.show.summary import trained
 
 _SMALL = (200, 170)  # pixels: a metric is drawn lower than the loss
 

@@ -1,4 +1,7 @@
-"""The application of a model server: its routes, and who may use them."""
+"""The application of a model server: its routes, and who may use them.
+
+The chat page is static files, under a policy that lets them talk to this server only.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -22,7 +26,7 @@ from tallystick.answers.statement import ProgramName
 from tallystick.errors import TallystickError, UsageError
 from tallystick.service.guard import App, Guard, believed
 from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
-from tallystick.serving.api_keys import ApiKey, KeyRing
+from tallystick.serving.api_keys import Accounts, ApiKey, KeyRing, ServingLimits, bounds_of
 from tallystick.serving.asked import (
     CHAT,
     COMPLETIONS,
@@ -33,15 +37,52 @@ from tallystick.serving.asked import (
 )
 from tallystick.serving.cancelling import BODY_BYTES, Cancelling
 from tallystick.serving.embeddings import embed, embeddings_members, read_embeddings
-from tallystick.serving.fields import Fields, parse_body
+from tallystick.serving.fields import (
+    SERVER,
+    ApiError,
+    Fields,
+    no_room,
+    of_error,
+    of_guard,
+    parse_body,
+)
 from tallystick.serving.keeping import AnswerKeeper
-from tallystick.serving.limits import Accounts, ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
 from tallystick.serving.models import Served, ServedEncoder, ServedModel, find_model
 from tallystick.serving.own_request import OWN, read_own
-from tallystick.serving.page_routes import page_routes
-from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error, of_guard
 from tallystick.serving.replies import kept_members
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/chat.css": ("chat.css", "text/css"),
+    "/chat.js": ("chat.js", "text/javascript"),
+    "/receipt.js": ("receipt.js", "text/javascript"),
+}
+
+
+def page_routes() -> list[Route]:
+    """The routes of the page. Nothing in it is secret: they ask for no key."""
+    return [Route(path, _serving(*found), methods=["GET"]) for path, found in _FILES.items()]
+
+
+def _serving(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    data = (files("tallystick.serving") / "page" / name).read_bytes()
+
+    async def serve(_: Request) -> Response:
+        return Response(data, headers=_HEADERS, media_type=kind)
+
+    return serve
+
 
 Log = Callable[[Mapping[str, Any]], None]
 Read = Callable[[Fields, Named, ServingLimits], AskedAnswers]

@@ -16,9 +16,8 @@ from tallystick.answers.layout import Settings
 from tallystick.answers.request import NONCE_BYTES, Message, ModelRequest, new_secret
 from tallystick.answers.statement import ModelStatement
 from tallystick.limits import LIMITS
-from tallystick.serving.fields import Fields, texts_or_tokens
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import invalid, refused
+from tallystick.serving.api_keys import ServingLimits
+from tallystick.serving.fields import Fields, invalid, refused, texts_or_tokens
 
 CHAT, COMPLETIONS = "chat", "completions"
 _SEED_MAX = (1 << 64) - 1

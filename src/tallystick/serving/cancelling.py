@@ -19,7 +19,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.errors import SignatureInvalidError, TallystickError
 from tallystick.limits import LIMITS
 from tallystick.serving.engine_thread import ModelThread, WantedAnswer
-from tallystick.serving.refusals import ApiError
+from tallystick.serving.fields import ApiError
 
 # A body may have blanks that the file has not.
 BODY_BYTES = 4 * LIMITS.cancellation_bytes

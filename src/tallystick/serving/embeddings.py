@@ -16,12 +16,11 @@ from tallystick.answers.layout import EMBEDDING
 from tallystick.answers.request import new_secret
 from tallystick.answers.statement import ModelStatement
 from tallystick.errors import StorageError, UsageError
+from tallystick.serving.api_keys import ServingLimits
 from tallystick.serving.encoder_thread import EncoderThread, KeptEncoding, WantedEncoding
-from tallystick.serving.fields import Fields, texts_or_tokens
+from tallystick.serving.fields import SERVER, ApiError, Fields, invalid, no_room, texts_or_tokens
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.kept.space import kept_bytes
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import SERVER, ApiError, invalid, no_room
 
 FLOAT, BASE64 = "float", "base64"
 

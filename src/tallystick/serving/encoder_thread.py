@@ -15,10 +15,10 @@ from tallystick.api.encoding import Encoder, GivenEncoding
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
+from tallystick.serving.api_keys import ServingLimits
 from tallystick.serving.fair import FairQueue
+from tallystick.serving.fields import ending
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import ending
 
 
 @dataclass(frozen=True, eq=False)

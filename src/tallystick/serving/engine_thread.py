@@ -26,10 +26,10 @@ from tallystick.api.answering import (
 )
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
+from tallystick.serving.api_keys import ServingLimits
 from tallystick.serving.fair import FairQueue
+from tallystick.serving.fields import ending
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import ending
 
 _SIGNING_THREADS = 2
 

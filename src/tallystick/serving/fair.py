@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from tallystick.serving.refusals import busy
+from tallystick.serving.fields import busy
 
 
 class Owned(Protocol):

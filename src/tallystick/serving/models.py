@@ -15,12 +15,12 @@ from tallystick.api.answering import Answering
 from tallystick.api.encoding import Encoder
 from tallystick.api.speculating import Speculation
 from tallystick.commit.signing import PrivateKey
+from tallystick.serving.api_keys import ServingLimits
 from tallystick.serving.asked import Named
 from tallystick.serving.encoder_thread import EncoderThread
 from tallystick.serving.engine_thread import ModelThread
+from tallystick.serving.fields import ApiError
 from tallystick.serving.keeping import AnswerKeeper
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import ApiError
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from tallystick.answers.statement import ModelStatement
 from tallystick.api.requests import client_request, require_answerable
 from tallystick.commit.encoding import canonical_json
 from tallystick.errors import TallystickError
+from tallystick.serving.api_keys import ServingLimits
 from tallystick.serving.asked import (
     CHAT,
     COMPLETIONS,
@@ -25,9 +26,7 @@ from tallystick.serving.asked import (
     read_neutral,
     read_stream,
 )
-from tallystick.serving.fields import Fields
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import ApiError, invalid
+from tallystick.serving.fields import ApiError, Fields, invalid
 
 OWN = "tallystick"
 _FILE = f"{OWN}.request"

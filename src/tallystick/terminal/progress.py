@@ -22,7 +22,7 @@ from tallystick.closing import Closing
 from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.run.show.estimate import human_seconds
-from tallystick.run.show.series import decides, trained, trains
+from tallystick.run.show.summary import decides, trained, trains
 from tallystick.terminal.lines import note, shown
 
 _PLAIN_INTERVAL_S = 10.0

@@ -10,8 +10,7 @@ from types import ModuleType
 from tallystick.commit.timetable import Timetable
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
-from tallystick.run.show.series import decides, trained, trains
-from tallystick.run.show.summary import RunSummary
+from tallystick.run.show.summary import RunSummary, decides, trained, trains
 
 LOSS, VALIDATION = "loss", "validation_loss"
 

@@ -12,7 +12,7 @@ from typing import Any
 from tallystick.errors import CallbackError
 from tallystick.job.job import Job
 from tallystick.program.capture.places import KeptPlace
-from tallystick.run.show.series import decides, trained, trains
+from tallystick.run.show.summary import decides, trained, trains
 from tallystick.terminal.lines import note
 from tallystick.trainer.arguments import HONOURED
 from tallystick.trainer.course import Course

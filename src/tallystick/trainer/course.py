@@ -21,11 +21,10 @@ from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
 from tallystick.errors import MovingStateError, UnsupportedOperatorError, UsageError
-from tallystick.job.by_step import about_steps, save_by_step
 from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
-from tallystick.job.save import save_job
+from tallystick.job.save import about_steps, save_by_step, save_job
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.accumulated import BATCH, prepared_group
 from tallystick.program.capture.api import Pass, Preparation, capture_pass

@@ -18,11 +18,11 @@ from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration
 from tallystick.program.capture.looks import shape_of as look_of_shape
+from tallystick.program.capture.merged import difference
 from tallystick.program.capture.moments import Live
 from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.replaced import quiet
-from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace
 from tallystick.trainer.code_watch import CodeWatch

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.stock_instances import one_group
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.optimizers import ParameterGroup, ParameterGroups
 from tallystick.program.tables import Derived, Told
 from tallystick.program.update import family_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tallystick.job.job import Job
 from tallystick.run.execute.listener import Listener
-from tallystick.run.show.series import trained
+from tallystick.run.show.summary import trained
 from tallystick.trainer.watching import Watch, refusal, told
 
 

@@ -19,7 +19,7 @@ from tallystick.commit.members import Members
 from tallystick.commit.order import permute
 from tallystick.commit.stream import ORDERS
 from tallystick.errors import CorruptFileError, UsageError
-from tallystick.job.format2 import commitment_members, read_commitment
+from tallystick.job.job_file import commitment_members, read_commitment
 
 ZERO = "00" * 32
 Entry = dict[str, Any]

@@ -104,7 +104,7 @@ def test_one_query_at_a_time_has_the_bits_of_all() -> None:
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("threads", [1, 3])
 def test_all_three_at_once_have_their_bits(isa: str, threads: int) -> None:
-    """What a plan calls where nobody reads scores and weights (program/attention.py)."""
+    """What a plan calls where nobody reads scores and weights (program/fused.py)."""
     for heads, groups, depth, width, queries, keys, first, causal, window in (
         (9, 3, 64, 64, 70, 70, 0, True, 0), (4, 1, 130, 35, 33, 200, 150, True, 40),
         (2, 2, 5, 7, 300, 300, 0, True, 140), (7, 1, 16, 80, 20, 17, 3, True, 0),

@@ -16,8 +16,8 @@ from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
+from tallystick.program.fused import narrow
 from tallystick.program.ir import Program
-from tallystick.program.narrow import narrow
 from tallystick.program.plan import make_plan
 from tallystick.program.runner import StepInputs
 

@@ -13,10 +13,10 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import replaced
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
-from tallystick.program import attention
-from tallystick.program.attention import SCORES, VALUES, WEIGHTS, closed
+from tallystick.program import fused
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
+from tallystick.program.fused import SCORES, VALUES, WEIGHTS, closed
 from tallystick.program.ir import Program, Value
 from tallystick.program.plan import PlanOptions, make_plan
 
@@ -126,7 +126,7 @@ def test_a_contract_with_an_attention_of_its_own_has_no_whole_one(
     assert len(closed(program, ordinary, ())) == 6
     for op in (SCORES, WEIGHTS, VALUES):
         one = SimpleNamespace(own_operators=frozenset([op]))
-        monkeypatch.setattr(attention, "parse_contract", lambda _, one=one: one)
+        monkeypatch.setattr(fused, "parse_contract", lambda _, one=one: one)
         assert closed(program, ordinary, ()) == {}
     own = replaced(ordinary, frozenset([VALUES]), lambda _, run: run)
     assert ordinary[VALUES].attends is not None and own[VALUES].attends is None

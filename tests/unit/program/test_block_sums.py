@@ -13,7 +13,7 @@ from reference.sums import total
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
-from tallystick.program.block_sums import BlockSums, block_count
+from tallystick.program.cutting import BlockSums, block_count
 
 LENGTHS = [1, 31, 32, 255, 256, 257, 511, 512, 513, 1024, 65535, 65536, 65537, 65536 + 300]
 ODD = [-0.0, 0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-23, -3e38, 1.5e19]

@@ -18,9 +18,9 @@ from tallystick.program import blocks, grouping
 from tallystick.program.blocks import box_of, prefix, ranges
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
-from tallystick.program.faults import NodeError
 from tallystick.program.ir import Program, Value
 from tallystick.program.plan import PlanOptions, make_plan
+from tallystick.program.runner import NodeError
 
 axes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 

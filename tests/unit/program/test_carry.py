@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from tallystick.devices.context import ExecutionContext
 from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import TensorType
-from tallystick.program.build import Builder
+from tallystick.program.build import Builder, value_name
 from tallystick.program.canonical import canonicalize
 from tallystick.program.carry import BATCH_NORM
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.program.partial_sums import share
-from tallystick.program.pieces import value_name
 from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.sectioned import SectionedExecutor

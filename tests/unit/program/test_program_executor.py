@@ -25,8 +25,8 @@ from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.executor import Executor
-from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import Node, Program, Value
+from tallystick.program.runner import NodeError, NodeFaultError
 
 LR = {"lr": 0.5}
 KEY = np.array([7, 3], np.int64)

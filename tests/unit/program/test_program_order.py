@@ -1,12 +1,12 @@
-"""The order of need: one text for one graph, however a trace has ordered it (program/order.py)."""
+"""The order of need: one text for one graph, however a trace orders it (program/canonical.py)."""
 
 from __future__ import annotations
 
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
+from tallystick.program.canonical import in_order_of_need
 from tallystick.program.check import check_program
 from tallystick.program.ir import Program
-from tallystick.program.order import in_order_of_need
 
 F32 = TensorType("f32", (3,))
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from program_samples import f32
 
 from tallystick.numerics.types import TensorType
-from tallystick.program.arena import ALIGNMENT, Span, lower_bound, pack
 from tallystick.program.build import Builder
 from tallystick.program.ir import Program
 from tallystick.program.layout import TensorPlace, reshaped, whole
-from tallystick.program.plan import PlanOptions, make_plan
+from tallystick.program.plan import ALIGNMENT, PlanOptions, Span, lower_bound, make_plan, pack
 from tallystick.program.schedule import execution_order
 
 spans = st.lists(

@@ -20,11 +20,10 @@ from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.expand import expand, split_batch
-from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.folded_tail import first_fold
 from tallystick.program.ir import Node, Program
 from tallystick.program.repeat import RepeatedSection
-from tallystick.program.runner import Showing, StepInputs, StepResult
+from tallystick.program.runner import NodeError, NodeFaultError, Showing, StepInputs, StepResult
 from tallystick.program.sectioned import SectionedExecutor, executor_of
 from tallystick.program.text import parse_text
 

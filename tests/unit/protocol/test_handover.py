@@ -17,8 +17,7 @@ from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.protocol.messages import make_answer
 from tallystick.prover.handover import hand_over
-from tallystick.run.logs.reader import LogReader, open_log
-from tallystick.run.logs.shape import LogShape
+from tallystick.run.logs.reader import LogReader, LogShape, open_log
 from tallystick.run.logs.writer import log_path
 
 FIRST, STEPS = 2, 5

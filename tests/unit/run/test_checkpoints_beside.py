@@ -26,7 +26,7 @@ from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.fsck import fsck
 from tallystick.run.store.journal import SESSION, read_journal
-from tallystick.run.store.keeping import StorePolicy
+from tallystick.run.store.stored_states import StorePolicy
 
 THREAD = "tallystick-checkpoints"
 

@@ -19,12 +19,11 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
 from tallystick.program import cutting
-from tallystick.run.distributed import folding, slots, spreading
-from tallystick.run.distributed.bundles import bundles
+from tallystick.run.distributed import exchange, slots
 from tallystick.run.distributed.engine import TeamEngine
+from tallystick.run.distributed.exchange import Norms, bundles
 from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.distributed.launch import Workers, train_with
-from tallystick.run.distributed.norms import Norms
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Team, TeamState, owners_of
 from tallystick.run.execute.engine import Engine
@@ -144,7 +143,7 @@ def test_a_state_that_is_not_finite(jobs: Path) -> None:
 
 
 def test_bundles_smaller_than_ranges(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (folding, spreading, slots):
+    for module in (exchange, slots):
         monkeypatch.setattr(module, "bundles", partial(bundles, most=3000))
     job = made(jobs, "ordered/1", optimizer="adamw")
     one = Engine(job, job.genesis(), context=ONE)

@@ -19,16 +19,13 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import shares
 from tallystick.run.distributed import launch, messages, others
-from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.draws import ShareDraws
-from tallystick.run.distributed.ends import record_convictions
-from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
+from tallystick.run.distributed.checks import Hand, ShareChecks, ShareDraws
+from tallystick.run.distributed.claims import ConvictedWorker, WorkerConvictedError
+from tallystick.run.distributed.exchange import Spreading
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.going_on import GoingOn, train_on
-from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.messages import Consent
-from tallystick.run.distributed.others import Others
-from tallystick.run.distributed.spreading import Spreading
+from tallystick.run.distributed.others import Others, record_convictions
 from tallystick.run.distributed.transport import Meeting, Transport
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import Options, RunSummary, train_job

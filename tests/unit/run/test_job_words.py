@@ -31,7 +31,7 @@ from tallystick.job.words import (
     words_of,
 )
 from tallystick.job.words.parts import LayerWords, ParameterWords, TableWords
-from tallystick.job.words.tables import table_words
+from tallystick.job.words.sentences import table_words
 from tallystick.program.ir import Program, input_value
 from tallystick.program.terms import Terms
 

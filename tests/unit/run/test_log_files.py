@@ -20,19 +20,19 @@ from tallystick.contracts.replay.entries import Entries, pack, unpack
 from tallystick.contracts.replay.findings import LogCorruptError
 from tallystick.disk import files
 from tallystick.errors import CorruptFileError, StorageError, UsageError
-from tallystick.run.logs import codec
+from tallystick.run.logs import writer as log_writer
 from tallystick.run.logs.reader import Expected, LogReader, open_log
 from tallystick.run.logs.writer import ENTRY, HEADER, LogDirectory, LogWriter, log_path
 
 JOB = sha256(b"job")
 SIZES = ((1, 0, 0), (2, 0, 5), (4, 1, 4200), (7, 0, 300), (9, 0, 1))
 OPERATORS = ("aten.sum", "aten.mm", "aten.convolution_backward", "aten.mm", "aten.mean")
-CODECS = [codec.RAW, codec.ZSTD]
+CODECS = [log_writer.RAW, log_writer.ZSTD]
 
 
 @pytest.fixture(params=CODECS, ids=["raw", "zstd"])
 def compression(request: pytest.FixtureRequest) -> int:
-    if request.param == codec.ZSTD:
+    if request.param == log_writer.ZSTD:
         pytest.importorskip("zstandard", reason="zstandard is not installed")
     return int(request.param)
 
@@ -92,7 +92,7 @@ def test_what_was_written_is_read(tmp_path: Path, form: int, compression: int) -
     # The digest is the log's, not the file's: neither codec nor order of arrival matters.
     other = tmp_path / "other"
     other.mkdir()
-    assert write(other, form, codec.RAW, order=(0, 1, 2, 3, 4)) == digest
+    assert write(other, form, log_writer.RAW, order=(0, 1, 2, 3, 4)) == digest
 
 
 def damaged(path: Path, form: int, digest: bytes) -> LogCorruptError | None:
@@ -143,8 +143,8 @@ def test_damage_names_the_operator(tmp_path: Path, compression: int) -> None:
 
 
 def test_a_log_in_anothers_place(tmp_path: Path) -> None:
-    digest = write(tmp_path, BOUNDED, codec.RAW, step=3)
-    write(tmp_path, BOUNDED, codec.RAW, step=4)
+    digest = write(tmp_path, BOUNDED, log_writer.RAW, step=3)
+    write(tmp_path, BOUNDED, log_writer.RAW, step=4)
     os.replace(log_path(tmp_path, 4), log_path(tmp_path, 3))
     error = damaged(log_path(tmp_path, 3), BOUNDED, digest)
     assert error is not None and error.fault == "swapped" and "step 4" in error.message
@@ -157,7 +157,7 @@ def test_a_log_in_anothers_place(tmp_path: Path) -> None:
 
 
 def test_sections_of_another_program_or_order(tmp_path: Path) -> None:
-    write(tmp_path, BOUNDED, codec.RAW)
+    write(tmp_path, BOUNDED, log_writer.RAW)
     swapped = (sections(BOUNDED)[0], *sections(BOUNDED)[2:0:-1], *sections(BOUNDED)[3:])
     with pytest.raises(LogCorruptError) as found:
         open_log(tmp_path, 3, Expected(JOB, swapped, OPERATORS))
@@ -167,7 +167,7 @@ def test_sections_of_another_program_or_order(tmp_path: Path) -> None:
 
 
 def test_an_honest_file_of_another_log_is_not_the_committed_one(tmp_path: Path) -> None:
-    digest = write(tmp_path, BOUNDED, codec.RAW)
+    digest = write(tmp_path, BOUNDED, log_writer.RAW)
     writer = LogWriter(log_path(tmp_path, 3), 3, JOB, sections(BOUNDED), BOUNDED)
     for number, section in enumerate(sections(BOUNDED)):
         writer.bounded(number, blocks.encode(section, Entries.none()))
@@ -219,9 +219,9 @@ def test_what_is_stored_is_bounded_before_it_is_read(
 ) -> None:
     """A section of few bytes in a file of many: nothing but its frame says how many it needs."""
     pytest.importorskip("zstandard", reason="zstandard is not installed")
-    honest = codec.compress
-    monkeypatch.setattr(codec, "compress", lambda c, data: honest(c, data) + bytes(4 << 20))
-    write(tmp_path, BOUNDED, codec.ZSTD)
+    honest = log_writer.compress
+    monkeypatch.setattr(log_writer, "compress", lambda c, data: honest(c, data) + bytes(4 << 20))
+    write(tmp_path, BOUNDED, log_writer.ZSTD)
     tracemalloc.start()
     try:
         with pytest.raises(LogCorruptError, match="more is stored"):
@@ -235,7 +235,9 @@ def test_what_is_stored_is_bounded_before_it_is_read(
 def test_what_cannot_be_compressed_is_within_that_bound(size: int) -> None:
     pytest.importorskip("zstandard", reason="zstandard is not installed")
     data = np.random.default_rng(size).bytes(size)
-    assert len(codec.compress(codec.ZSTD, data)) <= codec.largest_stored(codec.ZSTD, size)
+    assert len(log_writer.compress(log_writer.ZSTD, data)) <= log_writer.largest_stored(
+        log_writer.ZSTD, size
+    )
 
 
 def test_a_frame_that_declares_too_much_is_refused() -> None:
@@ -245,14 +247,14 @@ def test_a_frame_that_declares_too_much_is_refused() -> None:
     try:
         for size in (1, 100, (64 << 20) - 1):
             with pytest.raises(CorruptFileError, match="size"):
-                codec.decompress(codec.ZSTD, bomb, size)
+                log_writer.decompress(log_writer.ZSTD, bomb, size)
         # Frames that declare no size, or have others behind them, are not what we write.
         unsized = zstandard.ZstdCompressor(write_content_size=False).compress(b"abc" * 99)
         with pytest.raises(CorruptFileError):
-            codec.decompress(codec.ZSTD, unsized, 297)
+            log_writer.decompress(log_writer.ZSTD, unsized, 297)
         two = zstandard.ZstdCompressor().compress(b"abc")
         with pytest.raises(CorruptFileError):
-            codec.decompress(codec.ZSTD, two + two, 3)
+            log_writer.decompress(log_writer.ZSTD, two + two, 3)
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()
@@ -307,7 +309,7 @@ class FullDisk(type(files.OS)):
 
 
 def test_a_full_disk_leaves_no_half_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, BOUNDED, codec.RAW)
+    write(tmp_path, BOUNDED, log_writer.RAW)
     size = log_path(tmp_path, 3).stat().st_size
     whole = log_path(tmp_path, 3).read_bytes()
     for room in (0, 10, HEADER.size, HEADER.size + 9, size - 1):

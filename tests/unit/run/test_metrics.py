@@ -16,7 +16,7 @@ from tallystick.job.job import Job
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.inspect import inspect_run
-from tallystick.run.show.series import seconds_a_step
+from tallystick.run.show.summary import seconds_a_step
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 from tallystick.run.store.metrics import MetricLog, read_metrics

@@ -26,7 +26,6 @@ from tallystick.errors import (
 )
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Silent
-from tallystick.run.execute.outcome import StretchOutcome, outcome_of
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel import audit as parallel
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
@@ -35,7 +34,7 @@ from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died
 from tallystick.run.parallel.processes import Processes
 from tallystick.run.parallel.segments import Segment, makespan
 from tallystick.run.parallel.task import Task, error_json, error_of
-from tallystick.run.show.audit_report import Difference
+from tallystick.run.show.audit_report import Difference, StretchOutcome, outcome_of
 
 SEGMENTS = [Segment(10 * i, 10 * i + 10) for i in range(6)]
 

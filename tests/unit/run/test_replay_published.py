@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from replay_tools import replay_job
 
-from tallystick.cli.findings import say_findings
+from tallystick.cli.audit import say_findings
 from tallystick.contracts.replay.entries import pack, unpack
 from tallystick.contracts.replay.published import kernels
 from tallystick.contracts.replay.stock.emulated import kind_named

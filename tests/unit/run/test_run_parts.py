@@ -15,13 +15,13 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import RECIPES, find_recipe, settings_for
 from tallystick.job.recipes.base import normal
-from tallystick.job.recipes.schedule import learning_rate, warmup_cosine
 from tallystick.job.recipes.settings import as_strings, build, describe, parse_pairs
-from tallystick.job.recipes.text_corpus import cut, stdlib_docstrings
+from tallystick.job.recipes.step_settings import learning_rate, warmup_cosine
+from tallystick.job.recipes.text_records import cut, stdlib_docstrings
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.run.show.estimate import human_bytes, human_seconds
-from tallystick.run.store.keeping import to_drop
+from tallystick.run.store.stored_states import to_drop
 
 
 @given(st.integers(1, 8), st.integers(1, 40))

@@ -18,7 +18,7 @@ from tallystick.job.job import Job
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
-from tallystick.run.store.keeping import spread, to_drop
+from tallystick.run.store.stored_states import spread, to_drop
 
 
 def signer_of(run: Path) -> str:

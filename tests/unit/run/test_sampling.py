@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tallystick.run.execute.sampling import Draw, pick
+from tallystick.run.execute.evaluation import Draw, pick
 
 _PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.25, 0.05])
 _LOGITS = np.log(_PROBABILITIES).astype(np.float32)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tallystick.run.distributed.draws import ShareDraws
+from tallystick.run.distributed.checks import ShareDraws
 
 SECRET = bytes(range(32))
 

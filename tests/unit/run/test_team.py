@@ -23,18 +23,16 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.program.faults import NodeError, NodeFaultError
+from tallystick.program.runner import NodeError, NodeFaultError
 from tallystick.program.section_share import SectionShare
 from tallystick.program.validation import StopRule
-from tallystick.run.distributed import folding, spreading, worker
-from tallystick.run.distributed.bundles import bundles
+from tallystick.run.distributed import exchange, worker
 from tallystick.run.distributed.engine import TeamEngine
+from tallystick.run.distributed.exchange import Folding, Spreading, bundles
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
-from tallystick.run.distributed.folding import Folding
 from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import Workers, train_with, workers_of
 from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _is_faulty, _to_bytes
-from tallystick.run.distributed.spreading import Spreading
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, TeamState, owners_of
 from tallystick.run.distributed.transport import Meeting, launched
@@ -375,7 +373,7 @@ def test_what_one_worker_cannot_do_ends_the_step_for_all(
 
 
 def test_tensors_in_many_bundles(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (folding, spreading):
+    for module in (exchange, exchange):
         monkeypatch.setattr(module, "bundles", partial(bundles, most=600))
     job = made(jobs, "gpt2", GPT2, "ordered/1", optimizer="adamw")
     assert root_by(job, 3, 3) == alone(job, 3)

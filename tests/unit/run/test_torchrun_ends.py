@@ -17,7 +17,7 @@ from tallystick.run.distributed.torchrun import (
     say_ending,
     speaks,
 )
-from tallystick.run.execute.interrupts import Stop, interrupts
+from tallystick.run.execute.loop import Stop, interrupts
 
 LAUNCHED = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 

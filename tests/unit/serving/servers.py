@@ -15,11 +15,10 @@ import httpx2
 from tallystick.api.answering import Answering
 from tallystick.commit.signing import PrivateKey
 from tallystick.service.server import HttpServer, listening_socket
-from tallystick.serving.api_keys import KeyRing
+from tallystick.serving.api_keys import KeyRing, ServingLimits
 from tallystick.serving.app import ModelServer
 from tallystick.serving.engine_thread import ModelThread
 from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
-from tallystick.serving.limits import ServingLimits
 from tallystick.serving.models import Served, ServedModel, open_served
 
 KEY = PrivateKey.generate()

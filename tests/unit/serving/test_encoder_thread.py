@@ -13,10 +13,10 @@ import pytest
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import UsageError
+from tallystick.serving.api_keys import ServingLimits
 from tallystick.serving.encoder_thread import EncoderThread, WantedEncoding
+from tallystick.serving.fields import ApiError
 from tallystick.serving.keeping import MemoryKeeper
-from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import ApiError
 
 
 class Room:

@@ -32,10 +32,9 @@ from tallystick.serving.api_keys import add_key
 from tallystick.serving.asked import read_chat
 from tallystick.serving.cancelling import Cancelling
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
-from tallystick.serving.fields import Fields
+from tallystick.serving.fields import ApiError, Fields
 from tallystick.serving.keeping import MemoryKeeper, NoRoom
 from tallystick.serving.models import ServedModel
-from tallystick.serving.refusals import ApiError
 
 CHAT = "/v1/chat/completions"
 

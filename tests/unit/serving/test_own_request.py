@@ -28,7 +28,7 @@ from tallystick.answers.spoken import Spoken
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey, sign_envelope
 from tallystick.serving.api_keys import add_key
-from tallystick.serving.refusals import ApiError
+from tallystick.serving.fields import ApiError
 
 SAY: list[Any] = [{"role": "user", "content": "abc"}]
 CLIENT, OTHER = PrivateKey(bytes([3]) * 32), PrivateKey(bytes([4]) * 32)

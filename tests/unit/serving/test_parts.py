@@ -12,12 +12,11 @@ import pytest
 pytest.importorskip("starlette", reason="starlette is not installed")
 
 from tallystick.errors import CorruptFileError, UsageError
-from tallystick.serving.api_keys import KeyRing, add_key, read_keys, remove_key
+from tallystick.serving.api_keys import Accounts, KeyRing, add_key, read_keys, remove_key
 from tallystick.serving.app import is_loopback, log_line
 from tallystick.serving.fair import FairQueue
-from tallystick.serving.limits import Accounts
+from tallystick.serving.fields import ApiError
 from tallystick.serving.metrics import Metrics
-from tallystick.serving.refusals import ApiError
 from tallystick.serving.spelling import Spelling, shown
 
 

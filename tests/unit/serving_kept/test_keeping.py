@@ -26,8 +26,7 @@ from tallystick.errors import (
 )
 from tallystick.serving.kept import space
 from tallystick.serving.kept.answers import KeptAnswers
-from tallystick.serving.kept.open_sessions import SESSION_MS, sessions_of
-from tallystick.serving.kept.reader import KeptReader
+from tallystick.serving.kept.reader import SESSION_MS, KeptReader, sessions_of
 from tallystick.serving.kept.space import BudgetFullError, kept_bytes_of
 from tallystick.serving.kept.tables import DATABASE, PAGE
 

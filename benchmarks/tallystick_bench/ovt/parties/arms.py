@@ -20,7 +20,7 @@ from tallystick.job.job import Job
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
-from tallystick.run.logs import codec
+from tallystick.run.logs import writer
 from tallystick.run.logs.reader import LogReader, expected_of
 from tallystick.run.logs.writer import LogDirectory, log_path
 from tallystick_bench.ovt.models import under
@@ -70,7 +70,7 @@ class Logged:
         logged = LoggedProgram(program)
         self._expected = expected_of(logged, job.digest)
         self._followed: Path | None = None
-        codes = codec.ZSTD if compress else codec.RAW
+        codes = writer.ZSTD if compress else writer.RAW
         self.files = LogDirectory(directory, job.digest, logged.sections, logged.form, codes)
         published = logged.contract.form == "published"
         self.steps = LoggedSteps(

@@ -16,8 +16,8 @@ from tallystick.contracts.ordered.cpu import run_of
 from tallystick.data.frozen import Frozen
 from tallystick.data.sources.tokenizer import TokenizerFile, load_tokenizer
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
-from tallystick.job.columns import Data
 from tallystick.job.job import TOKENIZER_DIGEST
+from tallystick.job.reading import Data
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Program
 

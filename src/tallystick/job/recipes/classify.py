@@ -29,9 +29,15 @@ from tallystick.job.recipes.base import (
     split,
     uniform,
 )
-from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer, step_options
-from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.step_settings import (
+    CHOICES,
+    SCHEDULES,
+    check_name,
+    learning_rate,
+    make_optimizer,
+    step_options,
+)
 from tallystick.numerics.types import TensorType
 
 if TYPE_CHECKING:

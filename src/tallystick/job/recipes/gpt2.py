@@ -11,7 +11,7 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.job.recipes.base import Built, Recipe, normal
-from tallystick.job.recipes.next_token import build_next_token
+from tallystick.job.recipes.language import build_next_token
 from tallystick.job.recipes.settings import setting
 from tallystick.job.recipes.step_settings import StepSettings
 from tallystick.job.recipes.text_records import (

@@ -11,12 +11,12 @@ import numpy as np
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.job.recipes.base import Built, Recipe, StartingPoint, normal
+from tallystick.job.recipes.language import build_next_token
 from tallystick.job.recipes.llama_module import (
     INVERSE_FREQUENCIES,
     inverse_frequencies,
     make_module,
 )
-from tallystick.job.recipes.next_token import build_next_token
 from tallystick.job.recipes.settings import setting
 from tallystick.job.recipes.starting import read_sizes
 from tallystick.job.recipes.text_records import (

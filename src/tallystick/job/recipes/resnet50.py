@@ -19,9 +19,8 @@ from tallystick.job.recipes.image_records import (
     check_frozen,
     load_data,
 )
-from tallystick.job.recipes.optimizers import NAMES, make_optimizer
-from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import counts, setting
+from tallystick.job.recipes.step_settings import NAMES, SCHEDULES, learning_rate, make_optimizer
 from tallystick.numerics.types import DTYPES, TensorType
 
 if TYPE_CHECKING:

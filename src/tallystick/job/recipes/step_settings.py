@@ -1,4 +1,7 @@
-"""The settings that every recipe of a network has: its batch, its rates and its optimizer."""
+"""The settings that every recipe of a network has: its batch, its optimizer by name, and its rates.
+
+Tables of rates are made with the job, from IEEE operations and our own cosine only.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,122 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.errors import UsageError
-from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer
-from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
-from tallystick.program.update import Optimizers
+from tallystick.program.optimizers import (
+    LAMB,
+    SGD,
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Muon,
+    ParameterGroup,
+    ParameterGroups,
+    RMSprop,
+)
+from tallystick.program.update import EMA, Optimizers
+
+SCHEDULES = ("constant", "cosine")
+
+
+def _cosine(x: float) -> float:
+    """RN32(cos(RN32(x))), by the contract's own operator (NUMERICS 5)."""
+    out = np.empty((), dtype=np.float32)
+    run_of("aten.cos")({}, [np.array(x, dtype=np.float32)], [out])
+    return float(out)
+
+
+def warmup_cosine(steps: int, peak: float, warmup: int, floor: float) -> list[float]:
+    """A table of `steps` rates: linear to `peak` over `warmup` steps, then half a cosine down to
+    peak * floor."""
+    table = []
+    for step in range(steps):
+        if step < warmup:
+            table.append(peak * (step + 1) / warmup)
+            continue
+        progress = (step - warmup) / max(1, steps - warmup)
+        low = peak * floor
+        table.append(low + 0.5 * (1.0 + _cosine(progress * 3.141592653589793)) * (peak - low))
+    return table
+
+
+def learning_rate(
+    steps: int, peak: float, warmup: int, schedule: str, floor: float = 0.1
+) -> float | list[float]:
+    """A constant, or the table of `schedule` (`constant` or `cosine`)."""
+    if schedule == "cosine":
+        return warmup_cosine(steps, peak, min(warmup, steps), floor)
+    if warmup:
+        return [peak * min(1.0, (step + 1) / warmup) for step in range(steps)]
+    return peak
+
+
+RATE = "lr"
+_KINDS: dict[str, Callable[..., Any]] = {
+    "adafactor": Adafactor,
+    "adagrad": Adagrad,
+    "adam": Adam,
+    "adamw": AdamW,
+    "lamb": LAMB,
+    "lion": Lion,
+    "rmsprop": RMSprop,
+    "sgd": SGD,
+}
+NAMES = (*sorted(_KINDS), "muon")
+CHOICES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]} (of matrices inside; AdamW for the rest)"
+
+
+def check_name(recipe: str, name: str) -> None:
+    """Raises UsageError, which lists the names."""
+    if name not in NAMES:
+        raise UsageError(
+            f"{recipe}: optimizer must be one of {', '.join(NAMES)}.", "Change --set optimizer."
+        )
+
+
+def make_optimizer(
+    name: str,
+    hidden: Callable[[str, tuple[int, ...]], bool],
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    momentum: float = 0.0,
+    **options: Any,
+) -> Optimizers:
+    """The optimizer `name` whose rate is the table `lr`; `options` are those of weight decay.
+
+    Muon takes the matrices for which `hidden(name, shape)` holds, at rates of the size that AdamW
+    has, which takes the rest.
+    """
+    if name == "muon":
+        inside = Muon(RATE, adjust_lr="match_rms_adamw", **options)
+        rest = AdamW(RATE, betas=betas, **options)
+        members = {"hidden": ParameterGroup(inside, hidden), "rest": ParameterGroup(rest)}
+        return ParameterGroups(members)
+    if name in ("adam", "adamw", "lamb"):
+        options["betas"] = betas
+    if name in ("sgd", "rmsprop"):
+        options["momentum"] = momentum
+    made: Optimizers = _KINDS[name](lr=RATE, **options)
+    return made
+
+
+def step_options(settings: Any) -> dict[str, Any]:
+    """The arguments of `capture` that a recipe's settings of these names give. Each setting is off
+    at 0, and a recipe need not have it."""
+    clip_norm, clip_value, decay, parts = (
+        getattr(settings, name, 0) for name in ("clip_norm", "clip_value", "ema", "micro_batches")
+    )
+    return {
+        "clip_norm": clip_norm or None,
+        "clip_value": clip_value or None,
+        "ema": EMA(decay) if decay else None,
+        "micro_batches": parts or None,
+    }
 
 
 @dataclass(frozen=True)

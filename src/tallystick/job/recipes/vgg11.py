@@ -19,9 +19,8 @@ from tallystick.job.recipes.image_records import (
     check_frozen,
     load_data,
 )
-from tallystick.job.recipes.optimizers import CHOICES
 from tallystick.job.recipes.settings import counts, setting
-from tallystick.job.recipes.step_settings import StepSettings
+from tallystick.job.recipes.step_settings import CHOICES, StepSettings
 from tallystick.numerics.types import DTYPES, TensorType
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from tallystick.errors import UsageError
-from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
+from tallystick.job.words.layers import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import SCALAR_PREFIX, Node, Value

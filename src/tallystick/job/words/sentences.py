@@ -1,10 +1,16 @@
-"""A job in words, as sentences: each under a label, so that two jobs are compared by label."""
+"""A job in words, as sentences: each under a label, so that two jobs are compared by label.
+
+A table of per-step numbers has the words of its shape, and the numbers at which that turns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from tallystick.commit.stream import DROP, SHORT, SHUFFLED
+from tallystick.devices.environment import exact_environment
 from tallystick.job.numbers import count, decimal, listed, shape_of
 from tallystick.job.words.layers import layer_lines
 from tallystick.job.words.parts import (
@@ -12,9 +18,59 @@ from tallystick.job.words.parts import (
     DrawWords,
     JobInWords,
     ProgramWords,
+    TableWords,
     UpdateWords,
 )
-from tallystick.job.words.tables import table_words
+
+# A table of more parts than this is said by its bounds.
+_MOST = 5
+# A part is straight where its steps differ by less than this share: binary64 rounds each.
+_STRAIGHT = 1e-6
+
+
+def table_words(table: TableWords) -> str:
+    """As "0.01 in every step", or "rises over 20 steps from … to …, falls over …"."""
+    values = table.values
+    if isinstance(values, float):
+        return f"{decimal(values)} in every step"
+    if len(set(values)) < 2:
+        return f"{decimal(values[0])} in every step" if values else "no number"
+    parts = _parts(values)
+    first = f"{decimal(values[0])} in its first step"
+    if len(parts) > _MOST:
+        least, most = decimal(min(values)), decimal(max(values))
+        return (
+            f"{first}, {decimal(values[-1])} in its last, {least} to {most} over "
+            f"{count(len(values), 'step')}, with {count(len(parts) - 1, 'turn')}"
+        )
+    # A single repeated number between two parts is a turn, and no part for people.
+    told = [(b, e) for b, e in parts if e - b > 1 or values[b] != values[e]]
+    return ", then ".join((first, *(_part(values, begin, end) for begin, end in told)))
+
+
+def _parts(values: Sequence[float]) -> list[tuple[int, int]]:
+    """The longest parts in which the numbers rise, fall or stay, as their first and last rows."""
+    signs = [(b > a) - (b < a) for a, b in pairwise(values)]
+    ends = [row for row in range(1, len(signs)) if signs[row] != signs[row - 1]]
+    bounds = [0, *ends, len(signs)]
+    return list(pairwise(bounds))
+
+
+def _part(values: Sequence[float], begin: int, end: int) -> str:
+    over = count(end - begin, "step")
+    if values[begin] == values[end]:
+        return f"stays so over {over}"
+    verb = "rises" if values[end] > values[begin] else "falls"
+    line = " in a straight line" if end - begin > 1 and _straight(values, begin, end) else ""
+    return f"{verb}{line} over {over} to {decimal(values[end])}"
+
+
+def _straight(values: Sequence[float], begin: int, end: int) -> bool:
+    mean = (values[end] - values[begin]) / (end - begin)
+    return all(
+        abs(values[row + 1] - values[row] - mean) <= _STRAIGHT * abs(mean)
+        for row in range(begin, end)
+    )
 
 
 def sentences(words: JobInWords) -> list[str]:
@@ -217,3 +273,60 @@ def _digests(words: JobInWords) -> Iterator[tuple[str, str]]:
     for data in words.data:
         yield f"records {data.name}", f"The records of {data.name} are {data.root.hex()}."
     yield "scalars", f"The scalars are {words.scalars_digest.hex()}."
+
+
+class Apart(NamedTuple):
+    """A sentence by its label, as each of two jobs has it; None where a job has no such one."""
+
+    label: str
+    first: str | None
+    second: str | None
+
+
+@exact_environment()
+def against(first: JobInWords, second: JobInWords) -> list[Apart]:
+    """What differs between two jobs, in the order of their sentences. Two jobs with one digest are
+    one job, and others differ in at least one sentence."""
+    ours, theirs = _rows(first, second), _rows(second, first)
+    labels = [*ours, *(label for label in theirs if label not in ours)]
+    found = [
+        Apart(label, ours.get(label), theirs.get(label))
+        for label in labels
+        if ours.get(label) != theirs.get(label)
+    ]
+    return [*_tables(first, second), *found]
+
+
+def _rows(words: JobInWords, other: JobInWords) -> dict[str, str]:
+    """The sentences of a job by their labels. Layers share a sentence only where they do in both
+    jobs: else a label that one job alone has would say that the other has no such layer."""
+    alone, common = (layer_rows(layer_lines(words.layers, o)) for o in ((), other.layers))
+    labels = {label for label, _ in alone}
+    found = dict[str, str]()
+    for label, sentence in rows(words):
+        if label not in labels:
+            found[label] = sentence
+        elif common:
+            found |= common
+            common = []
+    return found
+
+
+def _tables(first: JobInWords, second: JobInWords) -> list[Apart]:
+    """The first row in which two tables of one name differ: their shapes may be said alike."""
+    theirs, found = {t.name: t for t in second.tables}, []
+    for ours in first.tables:
+        other = theirs.get(ours.name)
+        row = None if other is None else _first_row(ours, other)
+        if other is not None and row is not None:
+            where = f"step {row:,} of the steps that read it"
+            pair = (f"{decimal(t.at(row))} in {where}" for t in (ours, other))
+            found.append(Apart(f"numbers {ours.name}", *pair))
+    return found
+
+
+def _first_row(ours: TableWords, other: TableWords) -> int | None:
+    if isinstance(ours.values, float) and isinstance(other.values, float):
+        return None
+    lengths = [len(t.values) for t in (ours, other) if not isinstance(t.values, float)]
+    return next((row for row in range(min(lengths)) if ours.at(row) != other.at(row)), None)

@@ -10,8 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tallystick.commit.timetable import Timetable
-from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
-from tallystick.job.words.layers import AVERAGE
+from tallystick.job.words.layers import (
+    AVERAGE,
+    OPTIMIZER,
+    PARAMETER,
+    Options,
+    ParameterRule,
+    StepGraph,
+)
 from tallystick.job.words.parts import UpdateWords
 from tallystick.program.ir import SCALAR_PREFIX, Node, Program, Value
 
@@ -134,7 +140,7 @@ def _averages(graph: StepGraph, name: str) -> bool:
     if parameter not in graph.program.state_types:
         return False
     # Loaded for a job with averages only, as the families of optimizers are.
-    from tallystick.program.ema import WEIGHT
+    from tallystick.program.update import WEIGHT
 
     step = graph.node(graph.next(slot))
     if step is None or step.op != "tallystick.sgd_step" or step.attrs["momentum"]:

@@ -53,12 +53,11 @@ from tallystick.program.capture.updates import (
     without_updates,
 )
 from tallystick.program.check import check_program
-from tallystick.program.ema import EMA
 from tallystick.program.expand import expand, step_batch_types
 from tallystick.program.ir import Program, Value
-from tallystick.program.module_names import ModuleNames
+from tallystick.program.state import ModuleNames
 from tallystick.program.tables import Scalar
-from tallystick.program.update import Clip, Optimizers, SlotRule
+from tallystick.program.update import EMA, Clip, Optimizers, SlotRule
 
 
 @dataclass(frozen=True)

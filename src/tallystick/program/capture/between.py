@@ -19,13 +19,13 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, begun, shown
 from tallystick.program.capture.looks import moved
+from tallystick.program.capture.merged import difference
 from tallystick.program.capture.outside import KeptTensor, storage_of
 from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
 from tallystick.program.capture.replaced import quiet
-from tallystick.program.capture.same_program import difference
-from tallystick.program.capture.slot_uses import refuse_written
+from tallystick.program.capture.settled_outside import refuse_written
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.structure import is_flag
 from tallystick.program.capture.trace import Trace, TraceRequest, trace

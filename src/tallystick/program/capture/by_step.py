@@ -16,14 +16,19 @@ from tallystick.errors import MovingStateError, UsageError
 from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.counted import check_trained
 from tallystick.program.capture.earlier import Earlier
-from tallystick.program.capture.functions_followed import Functions
-from tallystick.program.capture.known import At, Failed, KnownSteps, Names
-from tallystick.program.capture.merged import Source, TraceShape, are_whole, shape_of, with_names
+from tallystick.program.capture.known import At, Failed, Functions, KnownSteps, Names
+from tallystick.program.capture.merged import (
+    Source,
+    TraceShape,
+    are_whole,
+    difference,
+    shape_of,
+    with_names,
+)
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.replaced import quiet
-from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.trace import Trace, TraceRequest, trace
 from tallystick.program.tables import Told
 

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.looks import BYTES
-from tallystick.program.capture.relay import Relay
+from tallystick.program.capture.looks import BYTES, Relay
 
 Back = Callable[[], object]
 _MOST_ELEMENTS = 1 << 20

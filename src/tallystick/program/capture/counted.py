@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.updates import Groups, refuse_never_updated
-from tallystick.program.ema import EMA_PREFIX
-from tallystick.program.parameter_groups import ParameterGroups
+from tallystick.program.optimizers import ParameterGroups
 from tallystick.program.tables import Derived, Told
-from tallystick.program.update import family_of, update_scalars
+from tallystick.program.update import EMA_PREFIX, family_of, update_scalars
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep

@@ -3,6 +3,9 @@
 They exist so that a trace carries our own random numbers (NUMERICS 8.4 to 8.7), cross-entropy
 (7.1), constants, and the updates of a step with several optimizers as single nodes. Their eager
 bodies never run: capture traces on meta tensors, and the contract's kernels compute a program.
+
+No mask reaches the three operators of attention (NUMERICS 18): which keys a query reads follows
+from the attributes. They have no derivative, so no training has them.
 """
 
 from __future__ import annotations
@@ -167,3 +170,53 @@ def update(parameters: list[Tensor], gradients: list[Tensor], number: int) -> li
 @update.register_fake
 def _(parameters: list[Tensor], gradients: list[Tensor], number: int) -> list[Tensor]:
     return [torch.empty_like(p) for p in parameters]
+
+
+@torch.library.custom_op("tallystick::attention_scores", mutates_args=())
+def attention_scores(
+    q: Tensor,
+    k: Tensor,
+    slopes: Tensor | None,
+    causal: bool,
+    first: int,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> Tensor:
+    raise no_eager("attention_scores")
+
+
+@attention_scores.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    slopes: Tensor | None,
+    causal: bool,
+    first: int,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> Tensor:
+    return q.new_empty([*q.shape[:3], k.shape[2]])
+
+
+@torch.library.custom_op("tallystick::attention_weights", mutates_args=())
+def attention_weights(
+    s: Tensor, sinks: Tensor | None, causal: bool, first: int, window: int
+) -> Tensor:
+    raise no_eager("attention_weights")
+
+
+@attention_weights.register_fake
+def _(s: Tensor, sinks: Tensor | None, causal: bool, first: int, window: int) -> Tensor:
+    return s.new_empty(s.shape)
+
+
+@torch.library.custom_op("tallystick::attention_values", mutates_args=())
+def attention_values(p: Tensor, v: Tensor, causal: bool, first: int, window: int) -> Tensor:
+    raise no_eager("attention_values")
+
+
+@attention_values.register_fake
+def _(p: Tensor, v: Tensor, causal: bool, first: int, window: int) -> Tensor:
+    return p.new_empty([*p.shape[:3], v.shape[3]])

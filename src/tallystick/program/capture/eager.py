@@ -4,6 +4,11 @@ Every ATen call that reaches the dispatcher becomes a program of one call, lower
 rules as capture (PROGRAM 5.2), and runs on the contract's kernels. Calls that only move or allocate
 storage stay torch's: `STORAGE` lists them, with views. The block commits to no value; for a
 commitment, capture the step.
+
+Where the random numbers come from (PROGRAM 5.23): with `seed=` they are those of a capture: key
+(seed, step), draw ids in order. Without it each call has a key of its own, the next number of
+torch's default generator. So the position is torch's state of random numbers, which every library
+saves and restores as it does without us.
 """
 
 from __future__ import annotations
@@ -11,28 +16,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch._C import DispatchKey
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import get_worker_info
 
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.numerics.contracts import find_without_log
 from tallystick.numerics.registry import all_ops
 from tallystick.program.capture.decompose import composition
-from tallystick.program.capture.exact_calls import (
-    answer,
-    as_float32,
-    by_positions,
-    is_exchange,
-)
+from tallystick.program.capture.exact_calls import answer, as_float32, by_positions, is_exchange
+from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.lower import lowering
 from tallystick.program.capture.one_call import (
     Functional,
@@ -47,8 +50,68 @@ from tallystick.program.capture.replaced import replacing, usual
 from tallystick.program.capture.rules_linalg import qr
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
-from tallystick.program.capture.streams import Streams
 from tallystick.program.capture.transformers_calls import eager_experts
+
+# Random operators that a function of torch in C++, or one that `Lowering` does not see inside,
+# calls by itself: ATen's name and ours. Their arguments are those of the Python functions.
+_BY_NAME = {
+    "rand": "rand", "randn": "randn", "rand_like": "rand_like", "randn_like": "randn_like",
+    "randint": "randint", "randint_like": "randint_like", "randperm": "randperm",
+    "normal": "normal_of", "bernoulli": "bernoulli", "multinomial": "multinomial",
+    "bernoulli_": "bernoulli_", "normal_": "normal_", "log_normal_": "log_normal_",
+    "uniform_": "uniform_", "random_": "random_", "exponential_": "exponential_",
+}  # fmt: skip
+
+
+def key_from(generator: Any) -> Tensor:
+    """i64[2]: the low 63 bits of the generator's next 64-bit number, and step 0."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        word = torch.empty((), dtype=torch.int64).random_(generator=generator)
+        return torch.stack([word, torch.zeros_like(word)])
+
+
+class Streams(Lowering):
+    """Capture's replacements, which draw from (seed, step) or from torch's generators.
+
+    `operators` counts the runs of the contract's kernels in the block, by the operator's name.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        super().__init__(torch.from_numpy(np.array([seed or 0, 0], dtype=np.int64)))
+        self.seed = seed
+        self.operators: Counter[str] = Counter()
+
+    def next_step(self) -> None:
+        """Begin the next training step: its masks are those of a capture's next step.
+
+        Without `seed=` it changes nothing: there every call has a key of its own.
+        """
+        self.draws = 0
+        self.rng = torch.from_numpy(np.array([int(self.rng[0]), int(self.rng[1]) + 1]))
+
+    def check_generator(self, name: str, generator: Any) -> None:
+        """Raises UsageError for a generator of another device than the CPU."""
+        if generator is not None and generator.device.type != "cpu":
+            raise UsageError(
+                f"{name} has a generator on the device {generator.device}.",
+                "Use one on the CPU: torch.Generator().",
+            )
+
+    def place(self, generator: Any = None) -> tuple[Tensor, int]:
+        """Key and draw id of the next random call.
+
+        A worker of a DataLoader draws by the seed that torch gave it: with `seed=` all of them
+        would have the same numbers.
+        """
+        if generator is None and self.seed is not None and get_worker_info() is None:
+            return super().place()
+        return key_from(generator), 0
+
+    def drawn_by(self, func: Any) -> Any:
+        """The replacement of a random ATen operator, or None for any other operator."""
+        name = _BY_NAME.get(op_name(func).removeprefix("aten.").partition(".")[0])
+        return None if name is None else getattr(self, name)
+
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.
 STORAGE = frozenset(

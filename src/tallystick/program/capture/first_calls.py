@@ -16,11 +16,11 @@ from torch import Tensor
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.merged import difference
 from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.replaced import quiet
-from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]

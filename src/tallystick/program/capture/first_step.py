@@ -30,8 +30,7 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.capture.first_update import Stepped, Update, compare_updates
 from tallystick.program.capture.micro import MicroBatches, cut
-from tallystick.program.capture.one_object import Restored
-from tallystick.program.capture.outside import KeptError
+from tallystick.program.capture.outside import KeptError, Restored
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.torch_step import (

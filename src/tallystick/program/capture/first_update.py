@@ -29,9 +29,10 @@ from tallystick.program.capture.reference_updates import (
     reference_step,
     undecided,
 )
-from tallystick.program.ema import EMA_PREFIX, WEIGHT
 from tallystick.program.optimizers import Optimizer
 from tallystick.program.update import (
+    EMA_PREFIX,
+    WEIGHT,
     Clip,
     Optimizers,
     beta_slots,

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from tallystick.errors import MovingStateError, UsageError
 from tallystick.program.capture.containers import Path, copied, parts
-from tallystick.program.capture.one_object import OneObject, put_part
-from tallystick.program.capture.outside import GONE, KeptTensor, Spot
+from tallystick.program.capture.outside import GONE, KeptTensor, OneObject, Spot, put_part
 from tallystick.program.capture.places import KeptPlace, Reached, joined, reached_from, within
 
 

@@ -24,8 +24,7 @@ from tallystick.program.capture.first_calls import refuse_other_calls
 from tallystick.program.capture.known import KnownSteps
 from tallystick.program.capture.model import TorchModel
 from tallystick.program.capture.walked import walked_by_step
-from tallystick.program.ema import EMA
-from tallystick.program.update import Clip
+from tallystick.program.update import EMA, Clip
 
 
 def capture_or_later(

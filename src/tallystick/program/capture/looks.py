@@ -1,4 +1,6 @@
-"""What Python sees of a value, so that two moments can be compared (PROGRAM 5.19)."""
+"""What Python sees of a value, so that two moments can be compared; also of iterators and
+generators, which Python itself cannot take back (PROGRAM 5.19).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import os
 import random
 import types
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,49 @@ import torch
 from torch import Tensor, nn
 
 from tallystick.program.capture.recorded import plain
-from tallystick.program.capture.relay import Relay
+
+
+def is_iterator(value: Any) -> bool:
+    """Whether `value` goes on at every `next`, and is of no class of the person's."""
+    if not isinstance(value, Iterator) or isinstance(value, (io.IOBase, Relay)):
+        return False
+    return not isinstance(getattr(type(value), "__next__", None), types.FunctionType)
+
+
+class Relay:
+    """In the place of an iterator or a generator: it can be taken back to an earlier position."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+        self.position = 0
+        self.log: list[tuple[Any, bool, Any]] = []  # what was sent, whether it raised, the result
+
+    def _step(self, sent: Any, run: Any) -> Any:
+        if self.position == len(self.log):
+            try:
+                self.log.append((sent, False, run()))
+            except Exception as error:
+                self.log.append((sent, True, error))
+        known, raised, result = self.log[self.position]
+        if known is not sent and known != sent:
+            raise RuntimeError("A generator was sent something else than before.")
+        self.position += 1
+        if raised:
+            raise result
+        return result
+
+    def __iter__(self) -> Relay:
+        return self
+
+    def __next__(self) -> Any:
+        return self._step(None, lambda: next(self.iterator))
+
+    def send(self, value: Any) -> Any:
+        return self._step(value, lambda: self.iterator.send(value))
+
+    def close(self) -> None:
+        self.iterator.close()
+
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 BYTES = (bytearray, array.array, memoryview, ctypes._SimpleCData, ctypes.Structure, ctypes.Array)

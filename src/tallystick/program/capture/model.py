@@ -21,7 +21,7 @@ from tallystick.program.capture.trace import Trace, TraceRequest, meta_like
 from tallystick.program.capture.updates import EmittedUpdates, Groups
 from tallystick.program.check import check_name
 from tallystick.program.ir import Value
-from tallystick.program.module_names import ModuleNames
+from tallystick.program.state import ModuleNames
 from tallystick.program.update import SlotRule
 
 

@@ -22,11 +22,10 @@ import torch
 from torch import Tensor
 
 from tallystick.program.capture.content import Back, content_of
-from tallystick.program.capture.looks import PLAIN, look_of
+from tallystick.program.capture.looks import PLAIN, Relay, look_of
 from tallystick.program.capture.outside import GONE, UNKNOWN
 from tallystick.program.capture.places import KeptPlace, Reached
 from tallystick.program.capture.recorded import plain
-from tallystick.program.capture.relay import Relay
 
 Through = Callable[[Any], Any]
 Key = tuple[int, str, Any]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from tallystick.program.capture.relay import Relay
+from tallystick.program.capture.looks import Relay
 from tallystick.program.capture.source import PACKAGE, code_line, is_installed, is_model
 
 DEPTH = 12

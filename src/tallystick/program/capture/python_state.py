@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from tallystick.program.capture.content import Back, content_of, items_of, tensor_content_of
-from tallystick.program.capture.looks import shape_of
+from tallystick.program.capture.looks import Relay, is_iterator, shape_of
 from tallystick.program.capture.places import KeptPlace, Reached, reached_from
 from tallystick.program.capture.recorded import is_recorded, plain
-from tallystick.program.capture.relay import Relay, is_iterator
 from tallystick.program.capture.structure import flags_of, structure_of
 
 # Names end in _hooks, _hooks_with_kwargs and _hooks_always_called.

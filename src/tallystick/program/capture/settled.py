@@ -19,6 +19,7 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown, told
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.merged import call_of, difference
 from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.python_state import (
     PythonState,
@@ -27,7 +28,6 @@ from tallystick.program.capture.python_state import (
     seen_at,
 )
 from tallystick.program.capture.replaced import quiet
-from tallystick.program.capture.same_program import call_of, difference
 from tallystick.program.capture.settled_outside import refuse_asked, refuse_stale, settled_outside
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Trace, TraceRequest, trace

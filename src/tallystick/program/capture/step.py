@@ -19,13 +19,15 @@ from tallystick.program.capture.micro import (
 from tallystick.program.capture.model import TorchModel, declare, lower
 from tallystick.program.capture.trace import Trace, TraceRequest
 from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
-from tallystick.program.ema import EMA, WEIGHT, emit_average
 from tallystick.program.ir import Value
 from tallystick.program.tables import Scalar
 from tallystick.program.update import (
+    EMA,
+    WEIGHT,
     Clip,
     Optimizers,
     SlotRule,
+    emit_average,
     emit_update,
     optimizer_slots,
     update_scalars,

@@ -15,8 +15,7 @@ from torch.optim import Optimizer as TorchOptimizer
 
 from tallystick.errors import UsageError
 from tallystick.program import optimizers as ours
-from tallystick.program.optimizers import KINDS, Optimizer
-from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.optimizers import KINDS, Optimizer, ParameterGroup, ParameterGroups
 from tallystick.program.update import Optimizers
 
 Options = dict[str, Any]

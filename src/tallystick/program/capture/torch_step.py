@@ -24,9 +24,9 @@ from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.micro import SUM, MicroBatches, cut
 from tallystick.program.capture.model import loss_and_metrics
 from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.recorder import around_calls, first_tensor
 from tallystick.program.capture.recurrent import CELLS
 from tallystick.program.capture.replaced import quiet
-from tallystick.program.capture.spans import around_calls, first_tensor
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.trace import TracedModule, TraceRequest, call_with
 from tallystick.program.capture.updates import Groups, Updates

@@ -28,7 +28,6 @@ from tallystick.program.capture.batch import Batch, anew
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
-from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
     ParametersChangedError,
@@ -42,8 +41,8 @@ from tallystick.program.capture.late import check_buffers, empty_buffers
 from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorded import NumberRecord, Use
-from tallystick.program.capture.recorder import Recorder
-from tallystick.program.capture.spans import module_spans, origins_of
+from tallystick.program.capture.recorder import Recorder, module_spans, origins_of
+from tallystick.program.capture.source import add_line, explained
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.structure import real_flags
 from tallystick.program.capture.transformers_calls import traced_as_called

@@ -23,7 +23,7 @@ from tallystick.program.capture.guard import Placed
 from tallystick.program.capture.kept_after import refuse_untrained
 from tallystick.program.capture.randomness import Draws
 from tallystick.program.ir import Value
-from tallystick.program.parameter_groups import ParameterGroups
+from tallystick.program.optimizers import ParameterGroups
 from tallystick.program.tables import Scalar
 from tallystick.program.update import (
     Clip,

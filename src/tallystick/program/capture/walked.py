@@ -29,8 +29,7 @@ from tallystick.program.capture.known import At, KnownSteps, Names
 from tallystick.program.capture.late import Late, Start, empty_buffers, late_of
 from tallystick.program.capture.merged import shape_of
 from tallystick.program.capture.moments import Moments
-from tallystick.program.capture.one_object import Left, OneObject
-from tallystick.program.capture.outside import OUTSIDE, KeptTensor, Outside
+from tallystick.program.capture.outside import OUTSIDE, KeptTensor, Left, OneObject, Outside
 from tallystick.program.capture.outside_calls import OutsideCalls, ahead
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import KeptContent, PythonState, left_changed

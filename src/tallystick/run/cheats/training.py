@@ -22,8 +22,8 @@ from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.engine import Engine
-from tallystick.run.execute.maker import Maker, begun_otherwise
-from tallystick.run.logs.other import FollowedRun
+from tallystick.run.execute.options import Maker, begun_otherwise
+from tallystick.run.logs.followed import FollowedRun
 from tallystick.run.logs.training import TrainerLogs, trainer_logs
 from tallystick.run.logs.writer import LogWriter
 from tallystick.run.store.declaration import Declaration, read_declaration

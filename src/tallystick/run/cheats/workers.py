@@ -16,8 +16,7 @@ from tallystick.program.share import Tree, parts_of, sum_slot
 from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.override import Override
-from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.hand import Hand
+from tallystick.run.distributed.checks import Hand, ShareChecks
 from tallystick.run.store.declaration import Declaration
 
 

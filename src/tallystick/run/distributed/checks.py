@@ -4,10 +4,14 @@ In every step each worker signs, for every share that it is about to send, the r
 share's job (job/share.py), before it learns what is drawn. Worker 0 has drawn in secret which
 shares are computed again, and by which other worker, who signs what it finds. Worker 0 compares the
 two claims before any update. Receivers compare the bytes that they get with the signed digests.
+What a worker does at these points is its *hand*: here an honest one's.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,20 +27,62 @@ from tallystick.devices.device import Tensor
 from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.share import Shares, ShareTask
+from tallystick.job.step_records import records_of
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import share
 from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.share import Tree, parts_of, statistic_slot, sum_slot
-from tallystick.run.distributed.claims import Drawn, ShareClaim, check_two
-from tallystick.run.distributed.draws import ShareDraws
-from tallystick.run.distributed.false_share import FalseShareError
+from tallystick.run.distributed.claims import Drawn, FalseShareError, ShareClaim, check_two
 from tallystick.run.distributed.faults import OtherBytesError, WorkerError
-from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
-from tallystick.run.distributed.records import records_of
 from tallystick.run.distributed.transport import Bytes, Transport
+
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class ShareDraws:
+    """Draws each share with probability `fraction`, independently of all others.
+
+    A draw is HMAC-SHA-256 of step and share under `secret`, which only worker 0 has: what is drawn
+    in a step says nothing about another step, and a step that is repeated has the same draws. The
+    checker is any of the other `workers`, each with the same probability (to 2^-48). Of the steps
+    up to `whole` every share is drawn.
+    """
+
+    fraction: float
+    workers: int
+    secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+    whole: int = -1
+
+    def checker(self, step: int, number: int, owner: int) -> int | None:
+        """The worker who computes share `number` of `step` again, which is worker `owner`'s; None
+        where nobody does."""
+        text = step.to_bytes(8, "little") + number.to_bytes(8, "little")
+        word = hmac.new(self.secret, text, hashlib.sha256).digest()
+        drawn = int.from_bytes(word[:8], "little") < round(self.fraction * _WORD)
+        if not drawn and step > self.whole:
+            return None
+        found = int.from_bytes(word[8:16], "little") % (self.workers - 1)
+        return found + (found >= owner)
+
+
+class Hand:
+    """An honest worker signs and sends what it computed. A lying one (`run.cheats.workers`) changes
+    it at one of these points; the rest of its code is an honest worker's."""
+
+    def before_claim(self, checks: ShareChecks) -> None:
+        """Called in each step when the sums are computed, and nothing is signed yet."""
+
+    def before_check(self, checks: ShareChecks, sums: Mapping[Value, Tensor]) -> None:
+        """Called for each share of another worker that this one has computed again, before it signs
+        the `sums`."""
+
+    def after_claim(self, checks: ShareChecks) -> None:
+        """Called when the claims are signed and compared, before the bytes are sent."""
+
 
 Note = Callable[[TallystickError], None]
 

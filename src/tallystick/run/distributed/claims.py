@@ -1,17 +1,20 @@
-"""What a worker signs about a share of a step (docs/adr/0024)."""
+"""What a worker signs about a share of a step, and two workers who have signed different things
+(docs/adr/0024).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.signing import RUN_COMMITMENT_TYPE, Envelope, PublicKey, Signature
-from tallystick.errors import UsageError
+from tallystick.errors import MismatchError, UsageError
 from tallystick.job.share import ShareTask
-from tallystick.program.share import Share, Tree
+from tallystick.program.share import Share, Tree, parts_of
 from tallystick.run.distributed.transport import Bytes
 
 _SIGNATURE = 64
@@ -63,3 +66,45 @@ class Drawn:
     number: int
     owner: int
     tree: Tree
+
+
+class FalseShareError(MismatchError):
+    """Worker `owner` sent share `number` of `step`, and worker `checker` computed something else.
+
+    One of the two is wrong; which one, a dispute says. No state has changed.
+    """
+
+    def __init__(self, step: int, number: int, tree: Tree, owner: int, checker: int) -> None:
+        parts = parts_of(tree)
+        super().__init__(
+            f"In step {step} worker {owner} and worker {checker} have signed different values for "
+            f"micro-batches {parts.start} to {parts.stop - 1}.",
+            "Nothing was updated. Let a referee decide between the two.",
+        )
+        self.step, self.number, self.tree = step, number, tree
+        self.owner, self.checker = owner, checker
+
+
+@dataclass(frozen=True)
+class ConvictedWorker:
+    """Worker number `worker` of `workers`, convicted by the claim that it signed in `step` with
+    `key` (its key id). `evidence` and the share job at `job` are what `judge` takes."""
+
+    worker: int
+    workers: int
+    key: str
+    step: int
+    phase: int
+    case: str
+    evidence: Path
+    job: Path
+
+
+class WorkerConvictedError(MismatchError):
+    """Workers were convicted by their own signed claims; the run stopped before the update."""
+
+    def __init__(
+        self, message: str, next_action: str, convicted: Sequence[ConvictedWorker]
+    ) -> None:
+        super().__init__(message, next_action)
+        self.convicted = tuple(convicted)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tallystick.errors import TallystickError, UsageError
-from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
+from tallystick.run.distributed.claims import ConvictedWorker, WorkerConvictedError
 from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.execute.trainer import Options, RunSummary
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 
 from tallystick.errors import TallystickError
-from tallystick.program.faults import NodeError, NodeFaultError
+from tallystick.program.runner import NodeError, NodeFaultError
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.transport import Bytes, Pending, Transport
 

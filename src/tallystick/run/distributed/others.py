@@ -1,19 +1,81 @@
-"""The other workers, as worker 0 sees them: what is known of them, and who of them failed."""
+"""The other workers, as worker 0 sees them: what is known of them, who of them failed, and what the
+journal and the user learn of that.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from tallystick.disk.files import locked
+from tallystick.errors import TallystickError
+from tallystick.job.job import Job
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
+from tallystick.run.distributed.team import Team
 from tallystick.run.distributed.torchrun import check_signalled
 from tallystick.run.distributed.transport import Meeting
 from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import (
+    CONVICTED,
+    CONVICTED_TOO,
+    ENDED_BY,
+    ENDED_WHEN_DRAWN,
+    Journal,
+    journal_limit,
+)
 from tallystick.started import Child
+
+
+def name_who_ended(error: WorkerError, team: Team, out: Path) -> None:
+    """Record in the journal of the run at `out` that the worker of `error` has ended the session.
+
+    Where its work was drawn just then, `error` says so, and how often that has happened: a worker
+    that lies may see by the time that others take that it is drawn. Of bytes that arrived altered
+    nothing is recorded: sender, receiver or the network between them has altered them.
+    """
+    rank, checks = error.rank, team.checks
+    if rank is None or error.accuses:
+        return
+    drawn = checks is not None and rank in checks.open
+    sessions = _record(team.job, out, {ENDED_BY: rank, ENDED_WHEN_DRAWN: drawn})
+    if checks is None or not drawn:
+        return
+    ends = [session for session in sessions if session.get(ENDED_BY) == rank]
+    times = sum(session.get(ENDED_WHEN_DRAWN) is True for session in ends)
+    error.message += (
+        f" Worker {rank} ended the run in step {checks.step} when its work was drawn to be "
+        f"computed again: so it was {times} of the {len(ends)} times that it ended this run. An "
+        f"honest worker's work is drawn with probability {checks.chance(rank):.2g}."
+    )
+
+
+def record_convictions(workers: Sequence[int], team: Team, out: Path) -> None:
+    """Record in the journal of the run at `out` that the session ended with the conviction of one
+    worker, or of both parties of a dispute."""
+    _record(team.job, out, dict(zip((CONVICTED, CONVICTED_TOO), workers, strict=False)))
+
+
+def _record(job: Job, out: Path, facts: Mapping[str, int]) -> Sequence[Mapping[str, object]]:
+    """The run's sessions, when `facts` are appended to the last one; none where that fails: what
+    has ended the session matters more."""
+    store = RunStore(out)
+    try:
+        with locked(store.lock_path):
+            journal = Journal.open(store.journal_path, job.digest, journal_limit(job))
+            try:
+                journal.session_broken(facts)
+                return list(journal.content.sessions)
+            finally:
+                journal.close()
+    except TallystickError:
+        return []
+
 
 _LAST_WORDS_SECONDS, _GRACE_S = 3.0, 10.0
 

@@ -1,6 +1,6 @@
 """Slots between worker 0, which has the files, and the workers that hold them or ranges of them.
 
-Everything moves in pieces of a bundle's size (bundles.py): no worker needs memory for a whole slot
+Everything moves in pieces of a bundle's size (exchange.py): no worker needs memory for a whole slot
 of others.
 """
 
@@ -20,7 +20,7 @@ from tallystick.numerics.types import DTYPES
 from tallystick.program.cutting import UNIT
 from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners
-from tallystick.run.distributed.bundles import TensorSegment, bundles, part_of
+from tallystick.run.distributed.exchange import TensorSegment, bundles, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Transport
 

@@ -23,22 +23,30 @@ from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.reduction import FOLD
 from tallystick.numerics.types import DTYPES, Attrs
+from tallystick.program.build import value_name
 from tallystick.program.executor import Executor
 from tallystick.program.expand import numbering
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
-from tallystick.program.pieces import value_name
 from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
-from tallystick.run.distributed.bundles import TensorSegment, on_device, part_of
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.folding import Fold, Folding, Seen, fold_small
+from tallystick.run.distributed.exchange import (
+    Fold,
+    Folding,
+    Norms,
+    Parts,
+    Seen,
+    Spreading,
+    TensorSegment,
+    fold_small,
+    on_device,
+    part_of,
+)
 from tallystick.run.distributed.messages import Consent, as_bytes
-from tallystick.run.distributed.norms import Norms
-from tallystick.run.distributed.spreading import Parts, Spreading
 from tallystick.run.distributed.transport import Bytes
 
 

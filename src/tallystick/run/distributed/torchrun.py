@@ -29,7 +29,7 @@ _signalled = threading.Event()
 
 def outliving_sigterm(call: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """`call`, at worker 0: under torchrun a SIGTERM does not end it where it stands. While the run
-    trains, it pauses the run (interrupts.py); before, `check_signalled` raises; after, it says
+    trains, it pauses the run (execute/loop.py); before, `check_signalled` raises; after, it says
     nothing that the lost connection does not say."""
 
     @wraps(call)

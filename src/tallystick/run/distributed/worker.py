@@ -21,10 +21,9 @@ from tallystick.devices.context import context_on
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.job.job_file import load_job
-from tallystick.run.distributed.checks import ShareChecks
+from tallystick.run.distributed.checks import Hand, ShareChecks
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
-from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.hello import join
 from tallystick.run.distributed.team import Order, Team, TeamState
 from tallystick.run.distributed.torchrun import speaks

@@ -33,10 +33,9 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.listener import Listener, Silent, Steady
-from tallystick.run.execute.outcome import StretchOutcome
-from tallystick.run.logs.own import OwnLogs, own_logs
+from tallystick.run.logs.followed import OwnLogs, own_logs
 from tallystick.run.logs.report import Found, finding_sentence
-from tallystick.run.show.audit_report import AuditReport, Difference
+from tallystick.run.show.audit_report import AuditReport, Difference, StretchOutcome
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value

@@ -26,7 +26,7 @@ from tallystick.devices.device import Device, Tensor
 from tallystick.disk.memory import spare_memory
 from tallystick.disk.snapshot import Snapshot
 from tallystick.program.state import State
-from tallystick.run.store.state_file import StateFile
+from tallystick.run.store.stored_states import StateFile
 
 # A copy of what is not written yet may take this share of the memory that is free.
 _COPY_SHARE = 0.25

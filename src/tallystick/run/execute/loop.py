@@ -11,13 +11,18 @@ after the newest stored state. When the trainer resumes, it repeats those steps 
 losses and roots that the journal already holds. A difference is a fault of the machine; the trainer
 never ignores it. On a device that cannot be read beside a step (Device.hashes_beside), the trainer
 hashes and stores between two steps.
+Ctrl-C and SIGTERM end the loop at the end of a step, so that nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import FrameType
 
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
@@ -30,16 +35,45 @@ from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
 from tallystick.run.execute.checkpoints import CheckpointWriter
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.execute.interrupts import Stop
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.options import Options
 from tallystick.run.logs.training import TrainerLogs
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import CONVICTED, Journal, end_reason, loss_value
-from tallystick.run.store.keeping import StorePolicy, spread, to_drop
 from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
+from tallystick.run.store.stored_states import StorePolicy, spread, to_drop
 from tallystick.run.store.trace import traced
+
+
+@dataclass
+class Stop:
+    """A flag that the first interrupt sets; the second interrupt raises.
+
+    Under torchrun no interrupt raises: one Ctrl-C is two signals there, the terminal's and
+    torchrun's, and it is torchrun that kills a process which takes too long."""
+
+    requested: bool = False
+    patient: bool = field(default_factory=lambda: "TORCHELASTIC_RUN_ID" in os.environ)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and not self.patient:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def interrupts(stop: Stop) -> Iterator[None]:
+    """Within this context SIGINT and SIGTERM set `stop`; main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @dataclass

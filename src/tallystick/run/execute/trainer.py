@@ -13,11 +13,10 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.execute.engine import check_environment
-from tallystick.run.execute.interrupts import Stop, interrupts
 from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
-from tallystick.run.execute.loop import TrainingLoop
+from tallystick.run.execute.loop import Stop, TrainingLoop, interrupts
 from tallystick.run.execute.options import Options as Options
 from tallystick.run.logs.training import check_logs_kept, followed_run
 from tallystick.run.show.estimate import check_disk

@@ -2,6 +2,7 @@
 
 A reader knows the log's properties beforehand: the step, the job, the program's sections, and,
 where the caller has it from a chain, the digest. It holds the index and one section at a time.
+Every log of a run has one shape: its job's sections, and the job's digest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +21,9 @@ from tallystick.contracts.replay.findings import Fault, LogCorruptError
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.disk.regular import open_file, present
 from tallystick.errors import CorruptFileError, storage_error
-from tallystick.run.logs import codec
+from tallystick.job.job import Job
+from tallystick.numerics.contracts import parse_contract
+from tallystick.run.logs import writer
 from tallystick.run.logs.writer import (
     END,
     ENTRY,
@@ -30,6 +34,7 @@ from tallystick.run.logs.writer import (
     log_path,
     trailer_checksum,
 )
+from tallystick.run.store.directory import RunStore
 
 
 @dataclass(frozen=True)
@@ -114,13 +119,13 @@ class LogReader(Closing):
             self._fail("swapped", f"its file says that it is of step {step}")
         if job != want.job_digest:
             self._fail("swapped", "its file belongs to another job")
-        if form != want.form or compression not in codec.CODECS.values():
+        if form != want.form or compression not in writer.CODECS.values():
             self._fail("altered", "its header names a form or codec that it cannot have")
         if count != len(want.sections):
             self._fail("altered", f"it has {count} sections and not {len(want.sections)}")
         if at != size - TRAILER.size - count * ENTRY.size or at < HEADER.size:
             self._fail("truncated", "its index is not where its end says")
-        codec.check_available(compression)
+        writer.check_available(compression)
         self.codec: int = compression
         index = self._read(at, count * ENTRY.size)
         if trailer_checksum(header, index, stated, at) != checksum:
@@ -145,9 +150,9 @@ class LogReader(Closing):
                 self._fail("altered", f"it is of {elements} elements", number)
             if payload > _largest(section) or not HEADER.size <= offset <= end - stored:
                 self._fail("altered", "its size or place is impossible", number)
-            if self.codec == codec.RAW and payload != stored:
+            if self.codec == writer.RAW and payload != stored:
                 self._fail("altered", "its two sizes differ", number)
-            if stored > codec.largest_stored(self.codec, payload):
+            if stored > writer.largest_stored(self.codec, payload):
                 self._fail("altered", "more is stored of it than its size can need", number)
             out.append(Stored(offset, stored, payload, checksum, digest))
         # Payloads may lie in any order, but leave no gap and do not overlap.
@@ -169,7 +174,7 @@ class LogReader(Closing):
         if zlib.crc32(stored) != entry.checksum:
             self._fail("altered", "its checksum is wrong", number)
         try:
-            return codec.decompress(self.codec, stored, entry.payload)
+            return writer.decompress(self.codec, stored, entry.payload)
         except CorruptFileError as error:
             self._fail("altered", error.message, number)
 
@@ -222,3 +227,48 @@ def open_log(
 ) -> LogReader:
     """The log of `step` in a run's directory of logs. Raises as LogReader does."""
     return LogReader(log_path(directory, step), step, expected, digest, inside)
+
+
+@dataclass(frozen=True)
+class LogShape:
+    """The shape of every log of a run of `job`, whose contract keeps logs."""
+
+    job: Job
+
+    @cached_property
+    def logged(self) -> LoggedProgram:
+        return LoggedProgram(self.job.program)
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        return self.logged.sections
+
+    @cached_property
+    def expected(self) -> Expected:
+        return expected_of(self.logged, self.job.digest)
+
+    def open(
+        self, store: RunStore, step: int, digest: bytes | None, verify: bool = True
+    ) -> LogReader:
+        """The log of `step` in the run at `store`, which must have this digest if one is given;
+        every section read and hashed once if `verify`.
+
+        Raises LogCorruptError where it is missing or another, StorageError.
+        """
+        reader = open_log(store.logs_path, step, self.expected, digest, store.directory)
+        if verify:
+            try:
+                reader.verify()
+            except BaseException:
+                reader.close()
+                raise
+        return reader
+
+    def check(self, store: RunStore, step: int, digest: bytes) -> None:
+        """Check every byte of a step's log. Raises LogCorruptError, StorageError."""
+        self.open(store, step, digest).close()
+
+
+def keeps_log(job: Job) -> bool:
+    """Whether a run of `job` has rounding logs."""
+    return parse_contract(job.commitment.contract).keeps_log

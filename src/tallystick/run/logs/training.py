@@ -20,13 +20,11 @@ from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.disk.files import remove
 from tallystick.errors import CounterpartyError, StorageError, StoreError, UsageError
 from tallystick.job.job import Job
-from tallystick.run.logs import codec
 from tallystick.run.logs.estimate import run_log_bytes
-from tallystick.run.logs.other import FollowedRun
-from tallystick.run.logs.reader import LogReader
+from tallystick.run.logs.followed import FollowedRun
+from tallystick.run.logs.reader import LogReader, LogShape, keeps_log
 from tallystick.run.logs.report import Found, damaged_log, log_record, step_record
-from tallystick.run.logs.shape import LogShape, keeps_log
-from tallystick.run.logs.writer import LogDirectory, LogWriter
+from tallystick.run.logs.writer import RAW, ZSTD, LogDirectory, LogWriter
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
 
@@ -207,5 +205,5 @@ def trainer_logs(
             f"{store.directory} contains a run that was begun {begun}.",
             "Continue it with the command that began it, or choose another directory with --out.",
         )
-    compression = codec.ZSTD if compress else codec.RAW
+    compression = ZSTD if compress else RAW
     return make(job, store, journal, followed, compression)

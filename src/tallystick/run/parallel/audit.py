@@ -21,7 +21,6 @@ from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.run.execute.auditor import Checked, check_claim, report_of
 from tallystick.run.execute.listener import Listener, Silent
-from tallystick.run.execute.outcome import StretchOutcome
 from tallystick.run.parallel.driver import AuditDriver, Result, Watcher
 from tallystick.run.parallel.executor import SegmentExecutor
 from tallystick.run.parallel.processes import Processes
@@ -37,7 +36,7 @@ from tallystick.run.parallel.sample import (
 from tallystick.run.parallel.segments import Segment, binding, foretell, segments_of
 from tallystick.run.parallel.state import AuditPlan, Kept, kept
 from tallystick.run.parallel.task import Task
-from tallystick.run.show.audit_report import AuditReport, Chance, Segments
+from tallystick.run.show.audit_report import AuditReport, Chance, Segments, StretchOutcome
 
 MOST_WORKERS = 1024
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import MachineFaultError, StoreError, TallystickError
-from tallystick.run.execute.outcome import StretchOutcome, outcome_of
 from tallystick.run.parallel.executor import (
     AttemptEnded,
     AttemptProgress,
@@ -28,6 +27,7 @@ from tallystick.run.parallel.executor import (
 )
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import error_of
+from tallystick.run.show.audit_report import StretchOutcome, outcome_of
 
 ATTEMPTS = 3
 # A straggler would need this many times as long for its rest as another worker for the whole.

@@ -5,31 +5,80 @@
     lock                    held by the auditor
 
 The directory is the auditor's own: whoever may write it writes the verdict. So it may not lie in
-the run, nobody else may write it, and its files have the auditor's signature (own.py). Only
-segments that agreed are kept. One that did not is repeated when the audit is taken up, since the
-reason may be a file that was mended meanwhile. A verdict ends the state: its files are removed, and
-the next audit repeats everything.
+the run, nobody else may write it, and its files have the auditor's signature. Only segments that
+agreed are kept. One that did not is repeated when the audit is taken up, since the reason may be a
+file that was mended meanwhile. A verdict ends the state: its files are removed, and the next audit
+repeats everything.
+
+The key lies with the user's caches, once for all audits, and never beside a state. So a directory
+that came with a run, or was planted, is none of this auditor's, whoever owns its files.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallystick.commit.encoding import JsonValue
-from tallystick.commit.signing import PrivateKey
-from tallystick.disk.files import locked, remove_file, remove_temporaries, sync_path, write_file
-from tallystick.disk.manifest import load_manifest
+from tallystick.commit.encoding import JsonValue, canonical_json
+from tallystick.commit.signing import PrivateKey, pae
+from tallystick.disk.files import (
+    locked,
+    make_directory,
+    remove_file,
+    remove_temporaries,
+    sync_path,
+    write_file,
+)
+from tallystick.disk.keys import load_private_key, save_private_key
+from tallystick.disk.manifest import Manifest, load_manifest, manifest_bytes
+from tallystick.disk.objects.cache import cache_directory
 from tallystick.disk.private import private_directory, require_own
 from tallystick.disk.regular import lies_in, names, present
-from tallystick.errors import CorruptFileError, UsageError
-from tallystick.run.execute.outcome import StretchOutcome, outcome_of
-from tallystick.run.parallel.own import own_key, require_signed, signed_manifest
+from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.run.parallel.segments import Segment
+from tallystick.run.show.audit_report import StretchOutcome, outcome_of
+
+_TYPE = "application/vnd.tallystick.audit-state.v1+json"
+_MEMBER = "signature"
+
+
+def own_key() -> PrivateKey:
+    """This user's key for states of audits, made where there is none. Raises StorageError,
+    CannotCheckError, UsageError where others may write it."""
+    path = cache_directory() / "audits.pem"
+    if not present(path):
+        make_directory(path.parent)
+        with suppress(StorageError):  # another auditor has just made it; else reading it says why
+            save_private_key(PrivateKey.generate(), path)
+    require_own(path)
+    return load_private_key(path)
+
+
+def signed_manifest(key: PrivateKey, body: Manifest) -> bytes:
+    """The file of `body`, signed."""
+    signature: JsonValue = key.sign(pae(_TYPE, canonical_json(body))).hex()
+    return manifest_bytes({**body, _MEMBER: signature})
+
+
+def require_signed(key: PrivateKey, path: Path, found: Manifest) -> None:
+    """Raise UsageError unless `found`, read from `path`, is what `key` has signed."""
+    body = {name: value for name, value in found.items() if name != _MEMBER}
+    try:
+        signature = bytes.fromhex(str(found.get(_MEMBER)))
+    except ValueError:
+        signature = b""
+    if not key.public.verifies(signature, pae(_TYPE, canonical_json(body))):
+        raise UsageError(
+            f"{path} was not written by an audit of yours, so its author could have written the "
+            "verdict.",
+            "Choose another directory with --state. The audit then repeats everything. (The key "
+            "that signs your own results is in the directory of TALLYSTICK_CACHE.)",
+        )
+
 
 FORMAT = "tallystick-audit/1"
 SEGMENT_FORMAT = "tallystick-audit-segment/1"

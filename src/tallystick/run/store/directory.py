@@ -1,4 +1,18 @@
-"""The run directory: typed reads and writes of a run's files, which lie where places.py says."""
+"""The run directory: where each file of a run lies, and typed reads and writes of them.
+
+run.json       manifest: format, job digest, contract
+job/           a copy of the job
+journal        losses and checkpoint roots, append-only
+metrics.jsonl  losses, gradient norms and metrics for people (metrics.py); no digest covers them
+checkpoints/   some of the hashed states, as safetensors
+nodes/         node digests of traced steps
+logs/          one rounding log for each step, under a contract that keeps logs
+commitment.json  the signed run commitment, once the run is finished
+signer.pem     the signing key, mode 0600, where the user gave none (signer.py): keep it secret
+override.json  the declared cheat that made the run (declaration.py); an honest run has none
+scratch-*/     states of a dispute under way; removed at its end
+lock           empty; held by a running trainer
+"""
 
 from __future__ import annotations
 
@@ -42,12 +56,7 @@ from tallystick.disk.tensorfile import (
     read_tensors,
     write_each,
 )
-from tallystick.errors import (
-    CorruptFileError,
-    DigestMismatchError,
-    StorageError,
-    UsageError,
-)
+from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.installed import tallystick_version
 from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.job import MANIFEST as JOB_MANIFEST
@@ -55,13 +64,108 @@ from tallystick.job.job_file import copy_job, load_job
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State, check_file_types
+from tallystick.run.logs.writer import log_path
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
-from tallystick.run.store.places import LOG_NAME, STATE_NAME, TRACE_NAME, RunPaths, trace_name
-from tallystick.run.store.places import MANIFEST as MANIFEST
-from tallystick.run.store.places import SCRATCH_PREFIX as SCRATCH_PREFIX
-from tallystick.run.store.places import checkpoint_name as checkpoint_name
-from tallystick.run.store.state_file import StateFile, state_metadata
+from tallystick.run.store.stored_states import StateFile, state_metadata
 from tallystick.run.store.trace import NodeTrace, load_trace
+
+MANIFEST = "run.json"
+STATE_NAME = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
+LOG_NAME = re.compile(r"([0-9]{10,13})\.log", re.ASCII)
+TRACE_NAME = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
+SCRATCH_PREFIX = "scratch-"
+
+
+def checkpoint_name(step: int) -> str:
+    """File name of a stored state."""
+    return f"step-{step:08d}.safetensors"
+
+
+def trace_name(step: int) -> str:
+    """File name of a node trace."""
+    return f"step-{step:08d}.bin"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The paths of the run in `directory`."""
+
+    directory: Path
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.directory / MANIFEST
+
+    @property
+    def job_path(self) -> Path:
+        return self.directory / "job"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.directory / "journal"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.directory / "metrics.jsonl"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        return self.directory / "checkpoints"
+
+    @property
+    def nodes_path(self) -> Path:
+        return self.directory / "nodes"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.directory / "logs"
+
+    @property
+    def commitment_path(self) -> Path:
+        return self.directory / "commitment.json"
+
+    @property
+    def signer_path(self) -> Path:
+        return self.directory / "signer.pem"
+
+    @property
+    def override_path(self) -> Path:
+        return self.directory / "override.json"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.directory / "lock"
+
+    @property
+    def own_names(self) -> set[str]:
+        """The names of files that a run's directory may hold, but for the scratch states of a
+        dispute."""
+        return {
+            path.name
+            for path in (
+                self.manifest_path,
+                self.job_path,
+                self.journal_path,
+                self.metrics_path,
+                self.checkpoints_path,
+                self.nodes_path,
+                self.logs_path,
+                self.commitment_path,
+                self.signer_path,
+                self.override_path,
+                self.lock_path,
+            )
+        }
+
+    def log_path(self, step: int) -> Path:
+        return log_path(self.logs_path, step)
+
+    def checkpoint_path(self, step: int) -> Path:
+        return self.checkpoints_path / checkpoint_name(step)
+
+    def trace_path(self, step: int) -> Path:
+        return self.nodes_path / trace_name(step)
+
 
 FORMAT = "tallystick-run/1"
 _OWN_COPY = "`tallystick audit` and `dispute` take your own copy with --job."

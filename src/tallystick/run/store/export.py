@@ -14,10 +14,9 @@ from tallystick.disk.regular import is_directory
 from tallystick.disk.tensorfile import is_canonical, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
-from tallystick.job.turns import pass_period
-from tallystick.program.ema import EMA_PREFIX
-from tallystick.program.module_names import names_of
-from tallystick.program.state import State
+from tallystick.job.parts import pass_period
+from tallystick.program.state import State, names_of
+from tallystick.program.update import EMA_PREFIX
 from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore

@@ -21,7 +21,7 @@ from tallystick.errors import StoreError, TallystickError
 from tallystick.job.job import MANIFEST, STATE0, Job
 from tallystick.job.job_file import load_job
 from tallystick.program.state import State
-from tallystick.run.logs.shape import LogShape, keeps_log
+from tallystick.run.logs.reader import LogShape, keeps_log
 from tallystick.run.store.claim import claim_problem
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent, loss_value

@@ -156,7 +156,7 @@ class JournalContent:
         return ""
 
 
-# What a session's record says of a worker that ended it (run/distributed/ends.py).
+# What a session's record says of a worker that ended it (run/distributed/others.py).
 CONVICTED, CONVICTED_TOO = "convicted_worker", "convicted_too"
 ENDED_BY, ENDED_WHEN_DRAWN = "ended_by_worker", "ended_when_drawn"
 # The members of a session record that this build reads, and their types.

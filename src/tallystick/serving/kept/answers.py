@@ -28,8 +28,7 @@ from tallystick.disk.files import locked
 from tallystick.errors import StorageError, UsageError
 from tallystick.program.ir import Program
 from tallystick.serving.kept.commits import Commits, Statements
-from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
-from tallystick.serving.kept.reader import KeptModel, KeptReader
+from tallystick.serving.kept.reader import KeptModel, KeptReader, forget_sessions, jobs_in_session
 from tallystick.serving.kept.same_files import fingerprint, require_models
 from tallystick.serving.kept.space import (
     CANCELLED_BYTES,

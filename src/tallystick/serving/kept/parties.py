@@ -30,9 +30,8 @@ from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import CannotCheckError, CounterpartyError
 from tallystick.prover.registered import Registered
 from tallystick.serving.kept.executions import Executions
-from tallystick.serving.kept.open_sessions import sessions_of
 from tallystick.serving.kept.prover import DisputedAnswer
-from tallystick.serving.kept.reader import KeptReader, KeptRow
+from tallystick.serving.kept.reader import KeptReader, KeptRow, sessions_of
 
 # Jobs whose games are in memory; each has a thread that waits.
 OPEN = 64

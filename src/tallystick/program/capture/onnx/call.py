@@ -1,4 +1,11 @@
-"""What a rule sees of its node: inputs as tensors or as known arrays, and attributes.
+"""What a rule is: the table of operators says which versions it covers, and a call what it sees of
+its node: inputs as tensors or as known arrays, and attributes.
+
+@rule("Add 7-14", "Sub 7-14", folds=True)
+    def _add(c: Call) -> Tensor: ...
+
+"7-14" are the operator's own versions, as the standard's changelog numbers them. A file's operator
+of another version is refused by name.
 
 A known value is a numpy array. Where an operator reads it as a tensor, the program makes it: by one
 `full`, or from the buffer that holds it.
@@ -6,8 +13,9 @@ A known value is a numpy array. Where an operator reads it as a tensor, the prog
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,9 +24,86 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.program.capture.onnx.constants import TORCH, Known, made_tensor
+from tallystick.numerics.attachments import Attachments
 from tallystick.program.capture.onnx.graph import DTYPES, GraphNode
-from tallystick.program.capture.onnx.table import Rule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an operator means, and which of its inputs are more than tensors (by position).
+
+    `static`: they fix shapes or the form of the program, so they are known before any data.
+    `settings`: an initializer that only serves there is a constant of the file and no weight.
+    `statistics`: an initializer there is a buffer. `folds`: of known inputs it makes known outputs,
+    once. `of_shape`: its outputs depend on its inputs' shapes alone.
+    """
+
+    run: Callable[..., Any]
+    first: int
+    last: int
+    static: tuple[int, ...] = ()
+    settings: tuple[int, ...] = ()
+    statistics: tuple[int, ...] = ()
+    folds: bool = False
+    of_shape: bool = False
+
+    def covers(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+def _entry(name: str, run: Callable[..., Any], first: int, last: int, **marks: Any) -> Rule:
+    return Rule(run, first, last, **marks)
+
+
+rules: Attachments[Rule] = Attachments("ONNX rule", "tallystick.program.capture.onnx.ops_*", _entry)
+
+
+def rule(*operators: str, named: bool = False, **marks: Any) -> Callable[[F], F]:
+    """Attach a function to operators, each written as "Name FIRST-LAST".
+
+    A `named` function serves several operators and gets the name as its first argument.
+    """
+
+    def attach(function: F) -> F:
+        for operator in operators:
+            name, versions = operator.split()
+            first, _, last = versions.partition("-")
+            covered = {"first": int(first), "last": int(last or first)}
+            rules(name, named=named, **covered, **marks)(function)
+        return function
+
+    return attach
+
+
+Known = np.ndarray
+
+TORCH: dict[np.dtype[Any], torch.dtype] = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.bool_): torch.bool,
+}
+
+
+def is_plain(array: Known) -> bool:
+    """Whether it is one number, repeated."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return array.size > 0 and flat.tobytes() == flat[:1].tobytes() * flat.size
+
+
+def made_tensor(array: Known, device: torch.device) -> Tensor:
+    """A tensor with the values of a known array: a constant of the program (PROGRAM 5.10)."""
+    dtype = TORCH[array.dtype]
+    if array.size == 0:
+        return torch.zeros(array.shape, dtype=dtype, device=device)
+    if is_plain(array):
+        return torch.full(array.shape, array.flat[0].item(), dtype=dtype, device=device)
+    return torch.tensor(array.tolist(), dtype=dtype, device=device)
+
 
 Value = Tensor | Known | None
 _COVERED = "docs/INTERFACE.md tells what from_onnx covers: export the node in another form."

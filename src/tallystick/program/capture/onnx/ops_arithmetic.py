@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall, allow, broadcast
-from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.call import OnnxCall, allow, broadcast, rule
 
 _Number = int | float | bool
 

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall
-from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.call import OnnxCall, rule
 
 
 def _heads(x: Tensor, count: int) -> Tensor:

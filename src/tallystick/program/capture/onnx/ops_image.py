@@ -11,10 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall
-from tallystick.program.capture.onnx.constants import made_tensor
+from tallystick.program.capture.onnx.call import OnnxCall, made_tensor, rule
 from tallystick.program.capture.onnx.ops_shape import sliced
-from tallystick.program.capture.onnx.table import rule
 
 Array = np.ndarray
 

@@ -9,11 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall
-from tallystick.program.capture.onnx.constants import made_tensor
+from tallystick.program.capture.onnx.call import OnnxCall, made_tensor, rule
 from tallystick.program.capture.onnx.ops_shape import _axis as axis_of
 from tallystick.program.capture.onnx.ops_shape import sliced
-from tallystick.program.capture.onnx.table import rule
 
 
 def _counted(indices: Tensor, size: int) -> Tensor:

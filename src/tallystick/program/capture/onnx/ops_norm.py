@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall
-from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.call import OnnxCall, rule
 
 _WIDEST = 4096  # channels that LRN sums, one after the other
 

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall
-from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.call import OnnxCall, rule
 
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "Exp": torch.exp, "Log": torch.log, "Reciprocal": torch.reciprocal, "Sigmoid": torch.sigmoid,

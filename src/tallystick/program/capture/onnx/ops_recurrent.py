@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall
-from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.call import OnnxCall, rule
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}

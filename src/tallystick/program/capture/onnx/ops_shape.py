@@ -10,9 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import OnnxCall, allow, broadcast
-from tallystick.program.capture.onnx.constants import Known, made_tensor
-from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.call import (
+    Known,
+    OnnxCall,
+    allow,
+    broadcast,
+    made_tensor,
+    rule,
+)
 
 
 def _axes(c: OnnxCall, before: int, position: int, rank: int) -> list[int] | None:

@@ -16,8 +16,8 @@ import numpy as np
 from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, StorageError, UnsupportedOperatorError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.program.capture.onnx.call import rules
 from tallystick.program.capture.onnx.graph import CONTRACT_DTYPES, Graph, GraphNode, Port
-from tallystick.program.capture.onnx.table import rules
 from tallystick.program.capture.onnx.tensors import Tensors, dtype_name, onnx_package
 
 _STANDARD = ("", "ai.onnx")

@@ -15,9 +15,8 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.onnx.constants import is_plain
+from tallystick.program.capture.onnx.call import Rule, is_plain, rules
 from tallystick.program.capture.onnx.graph import Graph, GraphNode
-from tallystick.program.capture.onnx.table import Rule, rules
 
 
 @dataclass

@@ -1,9 +1,14 @@
-"""A finished run whose rounding logs another one follows, and what was found in it.
+"""Rounding logs that exist, followed: a run's own once more, or those of another finished run.
 
-Only its signed commitment, its journal and its logs are read. The journal is not signed, but what
-it says is: its checkpoints give the signed run root, and the digests of its logs give the log
-chain that is in every checkpoint's state root (COMMITMENTS 5.6). So at every checkpoint, one
-root compared says that values *and* logs are the committed ones.
+Under `replay/1` a step is a function of the job and of its log (NUMERICS 14.1), so whoever
+repeats a step of a run, on whatever hardware, needs the run's log of it. A log counts only if it
+hashes to what the journal says, and the journal's digests only as far as the log chain of a
+committed state covers them; the roots compared at checkpoints show that.
+
+Of another run only the signed commitment, the journal and the logs are read. The journal is not
+signed, but what it says is: its checkpoints give the signed run root, and the digests of its logs
+give the log chain that is in every checkpoint's state root (COMMITMENTS 5.6). So at every
+checkpoint, one root compared says that values *and* logs are the committed ones.
 """
 
 from __future__ import annotations
@@ -13,12 +18,60 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.state import CHAIN_START, LOG_CHAIN_SLOT, chain_digest, extend_log_chain
+from tallystick.contracts.replay.findings import KEPT
+from tallystick.contracts.replay.step import LoggedStep
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.errors import CounterpartyError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.program.state import State
-from tallystick.run.logs.report import Found, state_record
+from tallystick.run.logs.reader import LogShape, keeps_log
+from tallystick.run.logs.report import Found, state_record, step_record
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import JournalContent
+
+
+class OwnLogs(LoggedSteps):
+    """Follows the logs of the run at `store` step by step.
+
+    The digest that enters the chain is the one the run has committed to, whatever was found in
+    the log: whether the run's values are right is one question, whether its log is another.
+    With `count` every choice that the log has left is looked at, and `taken` is exact.
+    """
+
+    def __init__(
+        self, store: RunStore, job: Job, journal: JournalContent, count: bool = False
+    ) -> None:
+        super().__init__(job.program, count_taken=count)
+        self._store, self._journal, self._shape = store, journal, LogShape(job)
+        self.reported: list[Found] = []  # findings as they are printed
+        self.unnamed = 0  # and how many more
+
+    def _digest(self, step: int) -> bytes:
+        logs = self._journal.logs
+        return logs[step] if step < len(logs) else bytes(32)
+
+    def _open(self, step: int) -> LoggedStep:
+        """Check and open the log of `step`. Raises LogCorruptError where it is missing or not
+        the one in the journal, StorageError."""
+        reader = self._shape.open(self._store, step, self._digest(step))
+        return self._followed(step, reader, self.digest_only)
+
+    def _ended(self, step: LoggedStep, digest: bytes) -> bytes:
+        """The digest of the log that was followed."""
+        record = step_record(step)
+        room = max(0, KEPT - len(self.reported))
+        self.reported += record["findings"][:room]
+        self.unnamed += record["unnamed"] + len(record["findings"][room:])
+        return self._digest(step.number)
+
+
+def own_logs(
+    store: RunStore, job: Job, journal: JournalContent, count: bool = False
+) -> OwnLogs | None:
+    """What an engine needs to repeat steps of the run at `store`: an auditor's, a prover's. None
+    where the job's contract keeps no log."""
+    return OwnLogs(store, job, journal, count) if keeps_log(job) else None
 
 
 @dataclass
