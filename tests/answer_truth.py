@@ -13,7 +13,7 @@ from tallystick.answers.programs import LOGPROBS, TOKENS, answer_slots
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import Network
-from tallystick.generation.requests import GeneratedAnswer, GenerationRequest
+from tallystick.generation.sequences import GeneratedAnswer, GenerationRequest
 from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program

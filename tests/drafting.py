@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tallystick.generation.drafters import DraftAsked
-from tallystick.generation.requests import GeneratedAnswer, GenerationRequest
+from tallystick.generation.sequences import GeneratedAnswer, GenerationRequest
 
 Change = Callable[[list[int], int], list[int]]  # of the true tokens, and of how many are wanted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystick.commit import checkpoint, merkle, node, state
+from tallystick.commit import checkpoint, merkle, state
 from tallystick.commit.encoding import sha256
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17)
@@ -122,18 +122,18 @@ def test_slots_nodes_and_checkpoints_bind_index_and_size(n: int) -> None:
     names = state.slot_order(list(slots))
     root = state.state_root(slots)
     digests = [d("node", i) for i in range(n)]
-    nodes = node.node_root(digests)
+    nodes = state.node_root(digests)
     points = [(5 * i, d("state", i)) for i in range(n)]
     job, run = d("job"), checkpoint.run_root(d("job"), points)
     for i, name in enumerate(names):
         slot = state.prove_slot(slots, name)
-        path = node.prove_node(digests, i)
+        path = state.prove_node(digests, i)
         point = checkpoint.prove_checkpoint(points, i)
         for j in range(n + 2):
             for size in (n - 1, n, n + 1, 2 * n):
                 if (i, n) == (j, size):
                     continue
-                assert not node.verify_node(digests[i], j, size, path, nodes)
+                assert not state.verify_node(digests[i], j, size, path, nodes)
                 moved = state.SlotProof(name, slot.digest, j, size, slot.path)
                 assert not slot.proves(root, name, j, size)
                 assert not moved.proves(root, name, j, size)
@@ -141,7 +141,7 @@ def test_slots_nodes_and_checkpoints_bind_index_and_size(n: int) -> None:
                 assert not point.proves(job, run, 5 * i, j, size)
                 assert not other.proves(job, run, 5 * i, j, size)
         assert slot.proves(root, name, i, n)
-        assert node.verify_node(digests[i], i, n, path, nodes)
+        assert state.verify_node(digests[i], i, n, path, nodes)
         assert point.proves(job, run, 5 * i, i, n)
         assert not slot.proves(root, names[i - 1] + "x", i, n)
         assert not point.proves(d("another job"), run, 5 * i, i, n)

@@ -25,7 +25,7 @@ from tallystick.job.carried import OPENING, read_page
 from tallystick.job.job_file import load_terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.report import built_judge
-from tallystick.report.look import differing, embedded_judge
+from tallystick.report.with_judge import differing, embedded_judge
 
 CASES = ("convicted", "agreement", "silence", "undecided", "programs")
 
@@ -196,7 +196,7 @@ def test_refused_evidence_gets_a_page_without_a_script(
 
 def test_judging_evidence_loads_nothing_that_runs_a_job() -> None:
     """A judge stands apart from what answers for a run, and from the comparison of pages."""
-    rooms = ("api", "job.words", "prover", "report.look", "run.execute", "service", "trainer")
+    rooms = ("api", "job.words", "prover", "report.with_judge", "run.execute", "service", "trainer")
     code = "import sys, tallystick.cli.judge\n"
     code += f"bad = ('torch', *(f'tallystick.{{room}}' for room in {rooms}))\n"
     code += "sys.exit(', '.join(m for m in sys.modules if m.startswith(bad)) or 0)"

@@ -19,7 +19,7 @@ from claim_tools import needs, python, read_by_others, tried
 from commands import Run, as_json
 
 import tallystick
-from tallystick.claims.audits import audit_payload
+from tallystick.claims.findings import audit_payload
 from tallystick.claims.runs import stated_run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey

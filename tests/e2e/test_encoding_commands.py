@@ -21,9 +21,8 @@ pytest.importorskip("tokenizers")
 
 import tallystick
 from tallystick.answers.encoded import Encoded
-from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_job import EncodingJob, EncodingRequest
 from tallystick.answers.encoding_programs import VALUES
-from tallystick.answers.encoding_request import EncodingRequest
 from tallystick.answers.files import (
     AnswerFiles,
     read_program,

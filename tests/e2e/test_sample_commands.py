@@ -21,8 +21,8 @@ import tallystick
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import read_receipt, sign_receipt
-from tallystick.answers.samples import drawn, receipt_digest, set_digest
 from tallystick.api.answering import Answering
+from tallystick.api.samples import drawn, receipt_digest, set_digest
 from tallystick.commit.signing import PrivateKey
 from tallystick.program.text import parse_text
 

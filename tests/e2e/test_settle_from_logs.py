@@ -14,13 +14,12 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.book import open_book
+from tallystick.delegation.book import challenge_rules, open_book, session_rules
 from tallystick.delegation.documents import Acceptance, Alarm, Document, Receipt, sign_document
-from tallystick.delegation.ended import outcome_of
 from tallystick.delegation.offer import SessionNumbers
-from tallystick.delegation.ordered import challenge_rules, session_rules
 from tallystick.delegation.outcome import Outcome
 from tallystick.delegation.rules import Rules
+from tallystick.delegation.watch import outcome_of
 from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.disk.keys import save_private_key
 from tallystick.job.job import Job

@@ -31,7 +31,7 @@ from tallystick.commit.tensor import dtype_name
 from tallystick.errors import CorruptFileError, RefusedModelError, UsageError
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import GenerationRequest
+from tallystick.generation.sequences import GenerationRequest
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.program.runner import StepInputs

@@ -21,7 +21,7 @@ from tallystick.answers.programs import answer_programs
 from tallystick.devices.context import DEFAULT
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import GenerationRequest
+from tallystick.generation.sequences import GenerationRequest
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 

@@ -21,7 +21,7 @@ from tallystick.answers.programs import LOGPROBS, TOKENS, answer_slots
 from tallystick.answers.text import ModelWords
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import GenerationRequest
+from tallystick.generation.sequences import GenerationRequest
 from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program

@@ -19,7 +19,7 @@ from tallystick.answers.model import open_model
 from tallystick.generation.drafters import Drafter, DraftModel, PromptLookup
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import GeneratedAnswer, GenerationRequest
+from tallystick.generation.sequences import GeneratedAnswer, GenerationRequest
 from tallystick.numerics.contracts import find_contract
 
 _SETTINGS = [

@@ -22,7 +22,7 @@ from tallystick.commit.tensor import STORED, dtype_name, widened
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import GenerationRequest
+from tallystick.generation.sequences import GenerationRequest
 from tallystick.program.executor import Executor
 from tallystick.program.runner import StepInputs
 

@@ -100,8 +100,7 @@ def test_a_provider_refuses_other_rules_than_its_offers(stage: Stage, tmp_path: 
     now = now_ms()
     offer, files = documents(stage, tmp_path, Deadlines(now - 2, now - 1, now + 8_000, 1000))
     from tallystick.cli.serve import _ordered
-    from tallystick.delegation.book import open_book
-    from tallystick.delegation.ordered import session_rules
+    from tallystick.delegation.book import open_book, session_rules
     from tallystick.errors import MismatchError
 
     book = open_book([file.read_bytes() for file in files])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tallystick.api.begun import Begun, BegunOnce
+from tallystick.api.checking import Begun, BegunOnce
 from tallystick.errors import CannotCheckError, CorruptFileError
 
 

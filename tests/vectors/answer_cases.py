@@ -15,8 +15,7 @@ from unit.answers.toy_encoder import ToyEncoder, receipt_of_encoding
 
 from tallystick.answers.cancellation import sign_cancellation
 from tallystick.answers.encoded import Encoded
-from tallystick.answers.encoding_job import EncodingJob
-from tallystick.answers.encoding_request import AnyRequest, EncodingRequest
+from tallystick.answers.encoding_job import AnyRequest, EncodingJob, EncodingRequest
 from tallystick.answers.job import TOKENS, AnswerJob
 from tallystick.answers.layout import CLASSES, EMBEDDING, Settings
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP

@@ -21,14 +21,13 @@ from unit.answers.sampled import sampled
 from unit.answers.toy import receipt_of
 
 from tallystick.answers.check import AnswerReport, bound, check_answer, check_words
-from tallystick.answers.encoding_job import EncodingJob
-from tallystick.answers.encoding_request import AnyRequest
+from tallystick.answers.encoding_job import AnyRequest, EncodingJob
 from tallystick.answers.layout import Bucket, Settings, choice_seed
 from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import ModelRequest, part_digest, salt_of
-from tallystick.answers.samples import drawn, receipt_digest, set_digest
 from tallystick.answers.shown import ShownRequest, check_shown
 from tallystick.answers.two_receipts import NothingFollowsError, TwoReceipts
+from tallystick.api.samples import drawn, receipt_digest, set_digest
 from tallystick.commit.encoding import float_hex, sha256
 
 

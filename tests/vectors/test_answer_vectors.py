@@ -24,16 +24,16 @@ from unit.answers.sampled import sampled
 from tallystick.answers.cancellation import read_cancellation
 from tallystick.answers.check import bound, check_answer, check_words
 from tallystick.answers.encoded import read_said
-from tallystick.answers.encoding_request import AnyRequest, read_request
+from tallystick.answers.encoding_job import AnyRequest, read_request
 from tallystick.answers.job import checked_program
 from tallystick.answers.layout import Bucket, Settings, choice_seed
 from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import ModelRequest, part_digest, salt_of
-from tallystick.answers.samples import drawn, receipt_digest, set_digest
 from tallystick.answers.shown import ShownRequest, check_shown
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.two_receipts import NothingFollowsError, TwoReceipts
+from tallystick.api.samples import drawn, receipt_digest, set_digest
 from tallystick.commit.encoding import parse_float_hex
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import DTYPES

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from tallystick.claims.answers import answer_payload
+from tallystick.claims.findings import answer_payload
 from tallystick.claims.models import model_signature
 from tallystick.commit.p256 import P256Key, P256PublicKey, vouching_payload
 from tallystick.commit.signing import Envelope, PrivateKey, pae

@@ -13,19 +13,9 @@ import numpy as np
 import pytest
 from make_job_2_vectors import pattern
 
-from tallystick.commit import (
-    checkpoint,
-    data,
-    job,
-    log,
-    merkle,
-    node,
-    order,
-    philox,
-    records,
-    signing,
-    state,
-)
+from tallystick.commit import checkpoint, data, job, log, merkle, order, records, signing, state
+from tallystick.commit import order as philox
+from tallystick.commit import state as node
 from tallystick.commit import tensor as tensors
 from tallystick.commit.encoding import sha256
 from tallystick.commit.members import Members

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from tallystick.answers.check import bound
 from tallystick.answers.encoded import Encoded, read_said
-from tallystick.answers.encoding_job import EncodingJob
-from tallystick.answers.encoding_request import AnyRequest, read_request
+from tallystick.answers.encoding_job import AnyRequest, EncodingJob, read_request
 from tallystick.answers.job import checked_program
 from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.request import ModelRequest

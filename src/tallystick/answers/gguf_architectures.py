@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.answers import gguf_config as config
-from tallystick.answers.gguf_facts import GgufFacts, refused
+from tallystick.answers.gguf_config import GgufFacts, refused
 from tallystick.disk.gguf import GgufFile
 
 # Factors by which the file divides its rotary frequencies.

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.answers.dates import moment_of
 from tallystick.answers.layout import FLOATS, Settings, seed_of
 from tallystick.answers.statement import integers
+from tallystick.answers.template import moment_of
 from tallystick.commit.encoding import (
     JsonValue,
     Writer,

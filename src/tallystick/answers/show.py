@@ -13,8 +13,7 @@ from tallystick.answers.cancellation import CANCELLATION_TYPE, read_cancellation
 from tallystick.answers.check import check_words
 from tallystick.answers.encoded import BEGINNING as ENCODED_BEGINNING
 from tallystick.answers.encoded import Encoded
-from tallystick.answers.encoding_job import EncodingJob
-from tallystick.answers.encoding_request import EncodingRequest, read_request
+from tallystick.answers.encoding_job import EncodingJob, EncodingRequest, read_request
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
 from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt

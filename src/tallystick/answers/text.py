@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tallystick.answers.encoding_job import EncodingJob
-from tallystick.answers.encoding_request import AnyRequest
+from tallystick.answers.encoding_job import AnyRequest, EncodingJob
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.special import TOKENIZER, model_tokenizer, special_tokens

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.other_tokens import SignedRecord
 from tallystick.answers.receipt import AnswerReceipt, SignedReceipt, read_receipt
-from tallystick.answers.signed_record import SignedRecord
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.words import AnyJob
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json

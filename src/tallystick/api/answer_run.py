@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.answers.compared import check_adapter, stated_model
+from tallystick.answers.derive import check_adapter, stated_model
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import check_weights
 from tallystick.answers.model import weights

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tallystick.answers.compared import (
+from tallystick.answers.derive import (
     check_adapter,
     check_program_of,
     check_vocabulary,
@@ -36,7 +36,7 @@ from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import SubmittedRequest
+from tallystick.generation.sequences import SubmittedRequest
 from tallystick.program.ir import Program
 
 # Gets the number of the answer and its text so far, whenever there is more of it.

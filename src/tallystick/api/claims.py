@@ -10,16 +10,15 @@ from tallystick.answers.check import AnswerReport
 from tallystick.answers.files import receipt_bytes
 from tallystick.api import given
 from tallystick.api.given import PathLike
-from tallystick.claims import answers, bom
-from tallystick.claims.audits import audit_payload
+from tallystick.claims import bom, findings
+from tallystick.claims.findings import audit_payload
 from tallystick.claims.models import model_signature
-from tallystick.claims.provenance import provenance_payload
-from tallystick.claims.runs import StatedRun, stated_run
+from tallystick.claims.runs import StatedRun, provenance_payload, stated_run
 from tallystick.commit.p256 import P256Key
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.commit.statement import Statement, read_statement, sign_statement
-from tallystick.disk.digests import file_digest
 from tallystick.disk.keys import load_p256_key
+from tallystick.disk.manifest import file_digest
 from tallystick.disk.regular import read_file
 from tallystick.errors import MismatchError
 from tallystick.limits import LIMITS
@@ -108,7 +107,7 @@ def claim_answer(
     Raises the errors of a receipt that does not verify, and MismatchError for another's report.
     """
     data = receipt if isinstance(receipt, bytes) else receipt_bytes(given.path(receipt))
-    return sign_statement(_private(key), answers.answer_payload(data, report)).to_bytes()
+    return sign_statement(_private(key), findings.answer_payload(data, report)).to_bytes()
 
 
 def claim_conviction(evidence: bytes, key: PrivateKey | PathLike) -> bytes:
@@ -116,7 +115,7 @@ def claim_conviction(evidence: bytes, key: PrivateKey | PathLike) -> bytes:
 
     The evidence is verified first; errors: as `check_conviction`.
     """
-    payload = answers.answer_conviction_payload(evidence)
+    payload = findings.answer_conviction_payload(evidence)
     return sign_statement(_private(key), payload).to_bytes()
 
 

@@ -5,22 +5,56 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 from tallystick.api import given
-from tallystick.api.auditing import Auditing, audit_as
 from tallystick.api.given import PathLike
 from tallystick.api.training import Training, train_as
 from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.devices.context import context_on
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.run.distributed.going_on import STOP, said
+from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Several, Silent
+from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.sample import check_secret, read_secret, size_of
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
+from tallystick.run.store.directory import RunStore
+
+
+@dataclass(frozen=True)
+class Auditing(ParallelOptions):
+    """What `audit` is asked for, beside the run and the job, by the names of its keywords."""
+
+    steps: tuple[int, int] | None = None
+    trust: Sequence[PublicKey] | None = None
+
+    @property
+    def by_segments(self) -> bool:
+        """Whether the segments between stored states are repeated one by one (ADR 0021): where one
+        of these options is given, which a whole audit has not."""
+        asked = (self.workers, self.ray, self.state, self.sample, self.secret, self.isa)
+        return any(value is not None for value in asked)
+
+
+def audit_as(
+    asked: Auditing, run: Path, job: Job | None, listener: Listener | None = None
+) -> AuditReport:
+    """Repeat the run at `run` as `asked`. Errors: see `tallystick.audit`."""
+    if asked.by_segments:
+        return audit_in_parallel(run, job, asked.steps, asked, trust=asked.trust, listener=listener)
+
+    def contract() -> str:
+        return (job or RunStore(run).job()).commitment.contract
+
+    context = context_on(asked.device, contract, asked.threads)
+    return audit_run(run, job, asked.steps, context=context, trust=asked.trust, listener=listener)
 
 
 def train(

@@ -1,25 +1,67 @@
-"""Many answers at once, of which some are executed (ANSWERS 8.8)."""
+"""Many answers at once, of which some are executed: those that a seed draws (ANSWERS 8.8).
+
+How likely such a draw finds false ones is `run.parallel.sample.confidence`, as for segments of a
+run.
+"""
 
 from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.answers.files import RECEIPT, AnswerFiles, receipt_bytes
-from tallystick.answers.samples import drawn as draw
-from tallystick.answers.samples import receipt_digest, set_digest
 from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.checking import AnswerChecks
 from tallystick.api.given import PathLike
+from tallystick.commit.encoding import Writer, sha256, tag
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.regular import entries, is_directory
 from tallystick.errors import CorruptFileError, CounterpartyError, StorageError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.run.parallel.sample import Confidence, confidence, new_secret
+
+SEED_BYTES = 32
+_SET, _DRAW = tag("answer-set/1"), tag("answer-draw/1")
+
+
+def receipt_digest(data: bytes) -> bytes:
+    """What stands for a receipt in a set (ANSWERS 8.8.1)."""
+    return sha256(data)
+
+
+def set_digest(receipts: Collection[bytes]) -> bytes:
+    """The digest of a set of receipt digests (ANSWERS 8.8.1)."""
+    ordered = sorted(set(receipts))
+    out = Writer(_SET).u64(len(ordered))
+    for digest in ordered:
+        out.hash(digest, "receipt digest")
+    return out.digest()
+
+
+def drawn(seed: bytes, receipts: Collection[bytes], count: int) -> list[bytes]:
+    """The receipts that a seed draws, ascending by rank (ANSWERS 8.8.2). Raises UsageError for a
+    seed of another size, and for more receipts than there are."""
+    if len(seed) != SEED_BYTES:
+        raise UsageError(
+            f"A seed has {SEED_BYTES} bytes, not {len(seed)}.", "Pass 64 hexadecimal digits."
+        )
+    whole = set(receipts)
+    if not 1 <= count <= len(whole):
+        raise UsageError(
+            f"There are {len(whole)} receipts, so {count} cannot be drawn.",
+            f"Draw 1 to {len(whole)}.",
+        )
+    among = set_digest(whole)
+
+    def rank(digest: bytes) -> bytes:
+        return Writer(_DRAW).hash(seed, "seed").hash(among).hash(digest).digest()
+
+    return sorted(whole, key=rank)[:count]
+
 
 _MOST_DEPTH = 16
 
@@ -105,7 +147,7 @@ def check_sample(
     if not found:
         raise UsageError(f"{root} contains no answers.", "Name a directory of answers.")
     secret = new_secret() if seed is None else seed
-    chosen = draw(secret, found.values(), sample)
+    chosen = drawn(secret, found.values(), sample)
     left, executed = set(chosen), 0
     notes: dict[Said, int] = {}
     for answer, digest in found.items():

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tallystick.answers.compared import stated_model
-from tallystick.answers.derive import derive
+from tallystick.answers.derive import derive, stated_model
 from tallystick.answers.files import read_statement, write_statement
 from tallystick.answers.layout import AnyBucket, Bucket
 from tallystick.answers.model import open_model

@@ -6,8 +6,7 @@ import json
 import uuid
 from collections.abc import Iterable, Sequence
 
-from tallystick.claims.provenance import job_files
-from tallystick.claims.runs import StatedRun
+from tallystick.claims.runs import StatedRun, job_files
 from tallystick.commit.encoding import sha256
 from tallystick.commit.statement import CLAIMS, FILE, Subject
 from tallystick.installed import tallystick_version

@@ -1,18 +1,59 @@
-"""A model's directory, signed as OpenSSF Model Signing 1.0 has it (CLAIMS 7.3 and 7.4)."""
+"""A model's directory, signed as OpenSSF Model Signing 1.0 has it (CLAIMS 7.3 and 7.4); and how
+files that state something begin: whoever writes one overwrites no other kind of file.
+"""
 
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.claims.forms import SIGNATURE, require_replaceable
 from tallystick.commit.encoding import JsonValue, canonical_json, sha256
 from tallystick.commit.p256 import P256Key
 from tallystick.commit.signing import pae
 from tallystick.commit.statement import PAYLOAD_TYPE, STATEMENT_TYPE
-from tallystick.disk.digests import file_digest, files_below
-from tallystick.disk.regular import is_directory, lies_in, same_file
+from tallystick.disk.manifest import file_digest, files_below
+from tallystick.disk.regular import (
+    is_directory,
+    lies_in,
+    mode_of,
+    open_beginning,
+    os_errors,
+    same_file,
+)
 from tallystick.errors import UsageError
+
+# The canonical form puts `_type` first, and base64 makes four characters of three bytes.
+_TYPED = b'{"_type":"' + STATEMENT_TYPE.encode() + b'"'
+_PAYLOAD = b'{"payload":"' + base64.b64encode(_TYPED[: len(_TYPED) // 3 * 3])
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file, called `name`, whose bytes begin with `beginning`."""
+
+    name: str
+    beginning: bytes
+
+
+CLAIM = FileKind("claim", _PAYLOAD)
+SIGNATURE = FileKind("model signature", b'{"dsseEnvelope":' + _PAYLOAD)
+BILL = FileKind("bill of materials", b'{\n "$schema": "http://cyclonedx.org/schema/bom-')
+
+
+def require_replaceable(target: Path, kind: FileKind) -> None:
+    """Raise UsageError where `target` has content of another kind, which writing would destroy."""
+    if not mode_of(target):
+        return
+    file, size = open_beginning(target, kind.name, len(kind.beginning))
+    with os_errors(target), file:
+        found = file.read(len(kind.beginning))
+    if size and found != kind.beginning:
+        raise UsageError(
+            f"{target} exists and is not a {kind.name}, so it is not overwritten.",
+            "Choose another name, or remove it first.",
+        )
+
 
 SIGNATURE_TYPE = "https://model_signing/signature/v1.0"
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"

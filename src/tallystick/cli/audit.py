@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tallystick.api.auditing import Auditing, audit_as
+from tallystick.api.runs import Auditing, audit_as
 from tallystick.cli.claims import claim_key_option, claim_option, claim_signer
 from tallystick.cli.output import (
     MISMATCH,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from tallystick.api import claims
-from tallystick.claims.forms import BILL, CLAIM, SIGNATURE, FileKind, require_replaceable
+from tallystick.claims.models import BILL, CLAIM, SIGNATURE, FileKind, require_replaceable
 from tallystick.cli.output import (
     json_option,
     load_keys,

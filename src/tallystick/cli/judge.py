@@ -44,7 +44,7 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.statement import conviction_statement, run_statement
-from tallystick.report.work import Work, work_of
+from tallystick.report.answer_meanings import Work, work_of
 
 job_option = click.option(
     "--job",

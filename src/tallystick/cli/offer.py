@@ -15,7 +15,7 @@ import click
 from tallystick.cli.output import finish, json_option, load_keys, print_json, say
 from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.delegation.book import Book, open_book, providers_of
+from tallystick.delegation.book import Book, check_session, open_book, providers_of
 from tallystick.delegation.documents import (
     Acceptance,
     Alarm,
@@ -25,7 +25,6 @@ from tallystick.delegation.documents import (
     open_document,
     sign_document,
 )
-from tallystick.delegation.ended import outcome_of
 from tallystick.delegation.offer import (
     NONCE_BYTES,
     Deadlines,
@@ -35,11 +34,10 @@ from tallystick.delegation.offer import (
     SessionNumbers,
     Withdrawing,
 )
-from tallystick.delegation.ordered import check_session
 from tallystick.delegation.outcome import Outcome
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.statement import read_outcome
-from tallystick.delegation.watch import replayed
+from tallystick.delegation.watch import outcome_of, replayed
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key

@@ -35,7 +35,7 @@ def load_page(path: Path) -> bytes:
 
 
 def _judge_json(page: bytes) -> dict[str, Any]:
-    from tallystick.report.look import embedded_judge  # as in page_json
+    from tallystick.report.with_judge import embedded_judge  # as in page_json
 
     judge = embedded_judge(page)
     return {
@@ -49,7 +49,7 @@ def _judge_json(page: bytes) -> dict[str, Any]:
 def page_json(page: bytes, judged: PageJudgement) -> dict[str, Any]:
     """The member `page` of `judge --json`."""
     # Here, since to judge evidence needs neither the pages nor the runs that they show.
-    from tallystick.report.look import differing
+    from tallystick.report.with_judge import differing
 
     return {
         "job": "yours" if judged.own_job else "page",

@@ -20,8 +20,7 @@ from tallystick.cli.output import finish, json_option, load_keys, note, print_js
 from tallystick.cli.places import PLACE, refuse_options
 from tallystick.cli.serve import tls_ca_option
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.delegation.book import alarms_until
-from tallystick.delegation.ordered import challenge_rules, session_rules
+from tallystick.delegation.book import alarms_until, challenge_rules, session_rules
 from tallystick.delegation.rules import NO_OFFER, Rules
 from tallystick.delegation.session import Session, check_rules
 from tallystick.disk.entry_log import EntryLogWriter

@@ -21,8 +21,8 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE
 from tallystick.commit.signing import Envelope, PublicKey, verify_run
+from tallystick.delegation.book import check_ordered
 from tallystick.delegation.offer import Offer
-from tallystick.delegation.ordered import check_ordered
 from tallystick.delegation.rules import Rules
 from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.disk.keys import load_private_key

@@ -18,7 +18,7 @@ from tallystick.delegation.match import Match
 from tallystick.delegation.session import EXCLUDED, LOST, Session
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.judge import Judgement
-from tallystick.report.work import work_of
+from tallystick.report.answer_meanings import work_of
 from tallystick.run.show.estimate import human_seconds
 from tallystick.service.archive import evidence_name
 from tallystick.service.driver import Driver, Seat

@@ -23,7 +23,7 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE, TARGET
 from tallystick.disk.objects.address import is_url
-from tallystick.disk.objects.cache import cache_directory
+from tallystick.disk.objects.opening import cache_directory
 from tallystick.disk.objects.store import Counts
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job

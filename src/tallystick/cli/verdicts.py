@@ -8,8 +8,8 @@ from typing import Any
 from tallystick.cli.output import say
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.verdict import CASES, PARTIES, Event
+from tallystick.report.answer_meanings import Work
 from tallystick.report.first import first_sentence, meaning
-from tallystick.report.work import Work
 
 
 def verdict_json(found: Judgement) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from tallystick.comparing.values import (
     is_float,
     kept_bits,
     numbers_of,
+    signs_said,
     units,
 )
-from tallystick.comparing.zeros import signs_said
 from tallystick.program.ir import SCALAR_PREFIX
 
 # Significands that shorter types keep, by the names that people know them under.

@@ -27,11 +27,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tallystick.commit.encoding import JsonValue
-from tallystick.comparing.generators import environment, generator_of, outside_generators
 from tallystick.comparing.recorded_tensors import (
     UnwrittenMemory,
     bytes_of,
+    environment,
+    generator_of,
     is_gone,
+    outside_generators,
     storage_of,
     type_of,
 )

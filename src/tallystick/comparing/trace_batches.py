@@ -14,7 +14,7 @@ from tallystick.comparing.steps import OperandRecord
 from tallystick.comparing.trace_loading import moves_records
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import TracedStep, TraceReader
-from tallystick.comparing.zeros import signs_said
+from tallystick.comparing.values import signs_said
 from tallystick.job.numbers import count
 from tallystick.protocol.verdict import PARTIES
 

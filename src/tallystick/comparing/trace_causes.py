@@ -31,8 +31,7 @@ from tallystick.comparing.trace_structure import (
 )
 from tallystick.comparing.trace_updates import of_fresh_state, other_updates, part_of_update, rates
 from tallystick.comparing.traced_pair import TracedPair, precisions, seeds, torch_seeds
-from tallystick.comparing.values import elements_apart, units
-from tallystick.comparing.zeros import signs_said
+from tallystick.comparing.values import elements_apart, signs_said, units
 from tallystick.protocol.verdict import PARTIES
 
 # Different values of a tensor below which its type is not told by them.

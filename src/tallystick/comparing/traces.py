@@ -33,8 +33,7 @@ from tallystick.comparing.trace_loading import (
     shuffle_said,
     with_effect,
 )
-from tallystick.comparing.trace_places import only_said
-from tallystick.comparing.trace_structure import gap_entry
+from tallystick.comparing.trace_structure import gap_entry, only_said
 from tallystick.comparing.trace_updates import rates
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import (

@@ -6,29 +6,76 @@
 
 The file is a job's data file as it stands, so a job takes it over without reading it into memory.
 It is written once, and is read-only.
+
+Records are read back in blocks, to be hashed: a data set may be larger than the memory. The bytes
+are read and not mapped. A map's pages would count as the process's memory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+
 from tallystick.commit.data import DataSchema, read_schema, schema_members
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.members import Members
+from tallystick.commit.streamed import RecordStream
 from tallystick.commit.tensor import Array
-from tallystick.data.reading import stream_file
+from tallystick.data.sources.base import rows_per_block
 from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import is_directory, present, size_of
-from tallystick.disk.tensorfile import FileTypes, read_tensors
+from tallystick.disk.tensorfile import Check, FileTypes, TensorFile, open_tensors, read_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
+
+
+def stream_file(
+    path: Path, schema: DataSchema, count: int, check: Check, inside: Path, keep: bool = False
+) -> RecordStream:
+    """All `count` records of the file at `path`, hashed. `check` must refuse any file that does
+    not have exactly the schema's columns of `count` rows. With `keep`, `tree` may follow.
+
+    Raises StorageError, CorruptFileError.
+    """
+    stream = RecordStream(schema, keep)
+    with open_tensors(path, "data file", check=check, inside=inside) as file:
+        for block in _blocks(file, schema, count):
+            stream.add(block)
+    return stream
+
+
+def _blocks(file: TensorFile, schema: DataSchema, count: int) -> Iterator[dict[str, Array]]:
+    """The records, read one block ahead. A block is good until the next is asked for."""
+    rows = min(count, rows_per_block(schema.record_size))
+    buffers = [
+        {f.name: np.empty(rows * f.header.nbytes, np.uint8) for f in schema.fields}
+        for _ in range(2)
+    ]
+
+    def read(number: int) -> dict[str, Array]:
+        start = number * rows
+        stop = min(count, start + rows)
+        own = buffers[number % 2]
+        return {name: file.read_rows(name, start, stop, out) for name, out in own.items()}
+
+    with ThreadPoolExecutor(1, "tallystick-reading") as thread:
+        total = -(-count // rows)
+        ahead = thread.submit(read, 0)
+        for number in range(total):
+            block = ahead.result()
+            if number + 1 < total:
+                ahead = thread.submit(read, number + 1)
+            yield block
+
 
 FORMAT = "tallystick-data/1"
 MANIFEST = "data.json"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from tallystick.errors import UsageError
-from tallystick.generation.requests import GenerationRequest
+from tallystick.generation.sequences import GenerationRequest
 
 if TYPE_CHECKING:
     from tallystick.generation.engine import AnswerEngine

@@ -20,16 +20,16 @@ from tallystick.generation.drafters import Drafter
 from tallystick.generation.forward import Forward
 from tallystick.generation.network import Network
 from tallystick.generation.pages import PLACES, Pages
-from tallystick.generation.requests import (
+from tallystick.generation.sampling import Drawn, Sampling
+from tallystick.generation.scheduler import Scheduler
+from tallystick.generation.sequences import (
     GeneratedAnswer,
     GenerationRequest,
     SubmittedRequest,
     TokenListener,
+    longest,
 )
-from tallystick.generation.sampling import Drawn, Sampling
-from tallystick.generation.scheduler import Scheduler
 from tallystick.generation.sequences import Sequence as Text
-from tallystick.generation.sequences import longest
 from tallystick.generation.speculation import Speculation
 
 MOST_ROWS = 512

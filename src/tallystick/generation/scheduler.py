@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from tallystick.generation.pages import PLACES, Pages
-from tallystick.generation.requests import SubmittedRequest
-from tallystick.generation.sequences import Sequence
+from tallystick.generation.sequences import Sequence, SubmittedRequest
 
 # Texts that are computed together. Each takes a row of logits, which has the size of a vocabulary.
 MOST_TEXTS = 64

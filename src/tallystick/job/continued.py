@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from tallystick.commit.continuation import ContinuationProof, ContinuedRun
+from tallystick.commit.checkpoint import ContinuationProof, ContinuedRun
 from tallystick.commit.members import Members
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.commit.state import CHAIN_START

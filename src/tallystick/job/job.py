@@ -32,8 +32,7 @@ from tallystick.commit.job import CONTINUES_NONE, Commitment, JobCommitment, Sca
 from tallystick.commit.signing import RunCommitment
 from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import DTYPES, Array
-from tallystick.data.frozen import check_columns
-from tallystick.data.reading import stream_file
+from tallystick.data.frozen import check_columns, stream_file
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX

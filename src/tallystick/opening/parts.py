@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.commit.philox import philox4x32
+from tallystick.commit.order import philox4x32
 from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of

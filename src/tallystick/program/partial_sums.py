@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tallystick.commit.split import joined
+from tallystick.commit.streamed import joined
 from tallystick.devices.device import Device, Tensor
 from tallystick.devices.kernel import Run
 from tallystick.numerics.types import TensorType

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tallystick.commit.split import subtrees
+from tallystick.commit.streamed import subtrees
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Buffer, Tensor
 from tallystick.numerics.operators.reduction import FOLD

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit import merkle
-from tallystick.commit.node import node_digest
+from tallystick.commit.state import node_digest
 from tallystick.commit.tensor import TensorHeader
 from tallystick.protocol.bodies import Hashes, LogBody, NodeBody
 from tallystick.protocol.facts import OUTPUT, Facts

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from tallystick.commit import merkle
-from tallystick.commit.node import node_tree
+from tallystick.commit.state import node_tree
 from tallystick.commit.tensor import (
     LEAF_BYTES,
     Array,

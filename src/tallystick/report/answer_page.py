@@ -16,8 +16,13 @@ from tallystick.answers.request import ModelRequest
 from tallystick.answers.words import AnyJob
 from tallystick.api.answers import check
 from tallystick.commit.signing import PublicKey
-from tallystick.report.encoding_page import encoding_headline, encoding_page
-from tallystick.report.html import Safe, el, join
+from tallystick.report.encoding_page import (
+    digest_facts,
+    encoding_headline,
+    encoding_page,
+    signed_facts,
+)
+from tallystick.report.html import FINGERPRINT, Safe, count, el, facts, items, join, number
 from tallystick.report.page import (
     banner,
     commands,
@@ -29,8 +34,6 @@ from tallystick.report.page import (
     trust_badge,
 )
 from tallystick.report.proved import LEAVES_OPEN, PROVES
-from tallystick.report.receipt_facts import digest_facts, signed_facts
-from tallystick.report.words import FINGERPRINT, count, facts, items, number
 
 _ABOUT = "An answer of a language model, and the receipt that its provider has signed for it."
 _ENDED = {

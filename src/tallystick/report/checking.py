@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tallystick.report.facts import DisputeFacts
-from tallystick.report.html import Safe, join
+from tallystick.report.html import Safe, code, digest, facts, items, join, size
 from tallystick.report.page import commands, paragraph, section
-from tallystick.report.words import code, digest, facts, items, size
 
 # What a page that carries its evidence calls itself: a reader may save it under any name.
 FILE = "FILE"

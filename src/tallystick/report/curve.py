@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystick.report.html import Safe, el, join
-from tallystick.report.words import count, number
+from tallystick.report.html import Safe, count, el, join, number
 
 if TYPE_CHECKING:
     from tallystick.report.facts import Curve

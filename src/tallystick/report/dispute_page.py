@@ -6,12 +6,24 @@ import re
 
 from tallystick.devices.environment import exact_environment
 from tallystick.protocol.verdict import Conviction
+from tallystick.report.answer_meanings import Work
 from tallystick.report.checking import checking_section
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
 from tallystick.report.falsehood import has_digests, number_section, the_number
 from tallystick.report.first import consequence, first_sentence, meaning, until
-from tallystick.report.html import Safe, el, join
+from tallystick.report.html import (
+    FINGERPRINT,
+    PARTIES,
+    Safe,
+    code,
+    count,
+    digest,
+    el,
+    facts,
+    items,
+    join,
+)
 from tallystick.report.job_words import job_section
 from tallystick.report.narrowing import narrowing_section
 from tallystick.report.page import (
@@ -28,8 +40,6 @@ from tallystick.report.path import path_section
 from tallystick.report.proved import proved_section
 from tallystick.report.revealed import in_words
 from tallystick.report.ruling import ruling_section
-from tallystick.report.words import FINGERPRINT, PARTIES, code, count, digest, facts, items
-from tallystick.report.work import Work
 
 # Above the first sentence: what all of it is about, and what the words mean.
 ABOUT = (

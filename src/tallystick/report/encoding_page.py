@@ -1,4 +1,6 @@
-"""An encoding as a page: which text, which numbers, who signed them, and what that is worth."""
+"""An encoding as a page: which text, which numbers, who signed them, and what that is worth. What a
+receipt says stands on each page in the same way.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import numpy as np
 from tallystick.answers.check import AnswerReport
 from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.layout import CLASSES
-from tallystick.report.html import Safe, el, join
+from tallystick.job.numbers import moment
+from tallystick.report.html import FINGERPRINT, Safe, count, digest, el, facts, items, join
 from tallystick.report.page import (
     banner,
     commands,
@@ -19,8 +22,30 @@ from tallystick.report.page import (
     trust_badge,
 )
 from tallystick.report.proved import LEAVES_OPEN, PROVES
-from tallystick.report.receipt_facts import digest_facts, signed_facts
-from tallystick.report.words import FINGERPRINT, count, facts, items
+
+
+def signed_facts(report: AnswerReport) -> dict[str, object]:
+    """Who signed what, and until when they answer for it."""
+    receipt = report.receipt
+    return {
+        "Signed by the key": join(digest(receipt.signer.key_id), " ", trust_badge(report.trusted)),
+        "Signed at, by its own clock": moment(receipt.time),
+        "Answers disputes until": moment(receipt.until),
+        "Model": digest(receipt.model),
+    }
+
+
+def digest_facts(report: AnswerReport, contract: str) -> dict[str, object]:
+    receipt = report.receipt
+    return {
+        "Model digest": digest(receipt.model),
+        "Request digest": digest(receipt.request),
+        "Job digest": digest(receipt.job),
+        "Run root": digest(receipt.root),
+        "Final state": digest(receipt.state),
+        "Contract": contract,
+    }
+
 
 _ABOUT = "What a model makes of a text, and the receipt that its provider has signed for it."
 _MOST_VALUES = 64  # shown in the table

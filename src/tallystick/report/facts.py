@@ -22,8 +22,8 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.verdict import Verdict
+from tallystick.report.answer_meanings import Work, work_of
 from tallystick.report.revealed import Revealed, revealed
-from tallystick.report.work import Work, work_of
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore

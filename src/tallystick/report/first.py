@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tallystick.protocol.verdict import Conviction, Place, Verdict
-from tallystick.report.answer_meanings import meaning_about
+from tallystick.report.answer_meanings import Work, meaning_about
+from tallystick.report.html import PARTIES, count, nth
 from tallystick.report.meanings import Kind, Meaning
-from tallystick.report.words import PARTIES, count, nth
-from tallystick.report.work import Work
 
 AGREE = "The parties agree: both have signed the same run."
 UNDECIDED = "It could not be decided: the runs differ, and neither party is shown wrong."

@@ -9,10 +9,9 @@ from tallystick.job.words import JobInWords, beside, job_in_words, rows
 from tallystick.job.words.parts import ProgramWords
 from tallystick.job.words.sentences import table_words
 from tallystick.program.terms import Terms
-from tallystick.report.html import Safe, el
+from tallystick.report.answer_meanings import Work, work_of
+from tallystick.report.html import FINGERPRINT, Safe, count, el, items
 from tallystick.report.page import fold, paragraph, section
-from tallystick.report.words import FINGERPRINT, count, items
-from tallystick.report.work import Work, work_of
 
 _MOST = 10
 _MOST_NAMED = 6

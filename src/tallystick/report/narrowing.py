@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.first import steps_within
-from tallystick.report.html import Safe, el
-from tallystick.report.operations import in_words
+from tallystick.report.html import FINGERPRINT, Safe, count, el
+from tallystick.report.layers import in_words
 from tallystick.report.page import section
 from tallystick.report.path import operand_type
-from tallystick.report.words import FINGERPRINT, count
 
 _WIDTH, _ROW, _BAR, _LEFT, _MOST = 360, 58, 22, 118, 104
 _LEAST = 12

@@ -15,10 +15,9 @@ from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.protocol.verdict import Event, Place
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.first import steps_within
-from tallystick.report.html import Safe, el, join
+from tallystick.report.html import PARTIES, Safe, code, count, el, join, stated
 from tallystick.report.layers import layer_of
 from tallystick.report.page import section
-from tallystick.report.words import PARTIES, code, count, stated
 
 _THINNEST = 6.0  # thousandths of a bar: a part is never drawn thinner
 _SHAPED = 8  # operands of a node whose types are listed

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from tallystick.protocol.verdict import Verdict
+from tallystick.report.answer_meanings import Work
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.first import meaning, not_shown_wrong
-from tallystick.report.html import Safe, join
+from tallystick.report.html import PARTIES, Safe, items, join
 from tallystick.report.meanings import Kind
 from tallystick.report.page import section
-from tallystick.report.words import PARTIES, items
-from tallystick.report.work import Work
 
 PROVES, LEAVES_OPEN = "What this proves", "What it does not prove"
 _AUDIT = "To know more, repeat its training: tallystick audit does so with the run and the data."

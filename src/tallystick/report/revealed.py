@@ -29,9 +29,9 @@ from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.facts import INPUT, Facts
 from tallystick.protocol.messages import ANSWERED, Query, open_answer
 from tallystick.protocol.queries import Leaf, Opening, Record, Values, decode_query
+from tallystick.report.answer_meanings import Work, work_of
+from tallystick.report.html import count
 from tallystick.report.layers import layer_of
-from tallystick.report.words import count
-from tallystick.report.work import Work, work_of
 
 _TEXT, _TOKENS = BATCH_PREFIX + "text", ANSWER_PREFIX + "tokens"
 _LOGPROBS, _VALUES = ANSWER_PREFIX + "logprobs", ANSWER_PREFIX + "values"

@@ -10,9 +10,8 @@ from tallystick.protocol.verdict import CASES
 from tallystick.report.clauses import clause_quote
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.falsehood import true_name
-from tallystick.report.html import Safe, el, join
+from tallystick.report.html import PARTIES, Safe, binary, bits_of, code, count, el, join
 from tallystick.report.page import paragraph, section
-from tallystick.report.words import PARTIES, binary, bits_of, code, count
 
 _NEAR = 1 << 24  # binary32 numbers: a greater distance is not shown
 PHASES = ("commitments and genesis", "the diverging step", "the diverging operator", "one element")

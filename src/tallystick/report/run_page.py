@@ -7,14 +7,13 @@ import math
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
 from tallystick.job.words import JobInWords, words_of
+from tallystick.report.answer_meanings import work_of
 from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
-from tallystick.report.html import Safe, join
+from tallystick.report.html import Safe, code, count, digest, facts, items, join, number, size
 from tallystick.report.job_words import model_words, words_section
 from tallystick.report.page import banner, commands, fold, page, paragraph, section, trust_badge
 from tallystick.report.proved import LEAVES_OPEN, PROVES
-from tallystick.report.words import code, count, digest, facts, items, number, size
-from tallystick.report.work import work_of
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
 from tallystick.run.show.summary import trained

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import httpx2
 
-from tallystick.answers.dates import reads_date
 from tallystick.answers.layout import Settings
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
 from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.answers.template import reads_date
 from tallystick.answers.text import ModelWords
 from tallystick.closing import Closing
 from tallystick.commit.signing import PublicKey

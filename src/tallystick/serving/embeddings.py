@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.answers.encoding_request import EncodingRequest
+from tallystick.answers.encoding_job import EncodingRequest
 from tallystick.answers.layout import EMBEDDING
 from tallystick.answers.request import new_secret
 from tallystick.answers.statement import ModelStatement

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tallystick.answers.encoding_job import EncodingJob
-from tallystick.answers.encoding_request import EncodingRequest
+from tallystick.answers.encoding_job import EncodingJob, EncodingRequest
 from tallystick.api.encoding import Encoder, GivenEncoding
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from tallystick.answers.dates import reads_date
 from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
+from tallystick.answers.template import reads_date
 from tallystick.api.answering import Answering
 from tallystick.api.encoding import Encoder
 from tallystick.api.speculating import Speculation

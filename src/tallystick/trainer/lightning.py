@@ -28,10 +28,9 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.terminal.lines import note
 from tallystick.trainer.course import carry_out
 from tallystick.trainer.hooks import REHEARSED, settings_of_hooks
-from tallystick.trainer.loop import course_of, epochs_of
+from tallystick.trainer.loop import course_of, epochs_of, watched
 from tallystick.trainer.python_watch import PythonWatch
 from tallystick.trainer.settings import CourseSettings, set_flags
-from tallystick.trainer.watched import watched
 from tallystick.trainer.watching import Watch
 
 _PACKAGES = ("lightning", "pytorch_lightning", "torch", "lightning_fabric")

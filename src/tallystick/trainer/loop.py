@@ -1,4 +1,6 @@
-"""`tallystick.fit`: a plain training loop, written as one call, as a signed run."""
+"""`tallystick.fit`: a plain training loop, written as one call, as a signed run. A person's
+listener beside a run hears its numbers, and changes none.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,68 @@ from tallystick.api import PathLike, PrivateKey
 from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.stock_schedules import is_scheduler, rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
-from tallystick.run.show.summary import RunSummary
+from tallystick.run.show.summary import RunSummary, trained
 from tallystick.trainer.course import Course, Validation, carry_out
 from tallystick.trainer.numbers import Epochs, takes_numbers
 from tallystick.trainer.python_watch import PythonWatch
 from tallystick.trainer.records import collated, flatten, rebuilt
-from tallystick.trainer.watched import watched
-from tallystick.trainer.watching import Watch
+from tallystick.trainer.watching import Watch, refusal, told
+
+
+class WatchedListener:
+    """Passes each call on to `listener`, and looks at the training before and after it.
+
+    Raises CallbackError, naming the listener, where it changes what the job fixes.
+    """
+
+    def __init__(self, listener: Listener, watch: Watch) -> None:
+        self._listener, self._watch = listener, watch
+        self._job: Job | None = None
+        self._done = 0
+
+    def _call(self, method: str, *given: Any) -> None:
+        call: Callable[..., None] | None = getattr(self._listener, method, None)
+        if call is None:
+            return
+        self._watch.at(self._done)
+        before = self._watch.look(marks=True)
+        call(*given)
+        after = self._watch.look(marks=True)
+        names, why = self._watch.changes(before, after)
+        if names:
+            who = f"{type(self._listener).__name__}.{method}"
+            raise refusal(who, self._done, told(names, before, after), why)
+
+    def notice(self, text: str) -> None:
+        self._call("notice", text)
+
+    def begin(self, job: Job, start: int) -> None:
+        self._job, self._done = job, trained(job.commitment.timetable, start)
+        self._call("begin", job, start)
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        assert self._job is not None
+        self._done = trained(self._job.commitment.timetable, step + 1)
+        self._call("step", step, loss, seconds)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._call("metrics", step, values)
+
+    def evaluated(self, step: int, loss: float) -> None:
+        self._call("evaluated", step, loss)
+
+
+def watched(listener: Listener | None, watch: Callable[[], Watch]) -> Listener | None:
+    """`listener` under a watch, where a person wrote it: our own only report."""
+    if listener is None or type(listener).__module__.partition(".")[0] == "tallystick":
+        return listener
+    return WatchedListener(listener, watch())
+
 
 Loss = Callable[..., Tensor]
 

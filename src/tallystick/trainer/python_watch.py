@@ -1,4 +1,5 @@
-"""Numbers, modes and objects of Python that the losses reach, before and after foreign code.
+"""Numbers, modes and objects of Python that the losses reach, their code, and the environment that
+this reads, before and after foreign code.
 
 The look is that of PROGRAM 5.19. A change is no fault by itself: with what is there now the losses
 are traced again, and only another program is refused. What passes for every value is remembered by
@@ -7,7 +8,9 @@ its place, so that a counter costs no trace in each step (PROGRAM 5.22 f).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +23,57 @@ from tallystick.program.capture.explore import Exploration
 from tallystick.program.capture.looks import shape_of as look_of_shape
 from tallystick.program.capture.merged import difference
 from tallystick.program.capture.moments import Live
-from tallystick.program.capture.places import KeptPlace, reached_from
+from tallystick.program.capture.places import KeptPlace, names_in, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.replaced import quiet
+from tallystick.program.capture.source import code_line, is_installed
 from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace
-from tallystick.trainer.code_watch import CodeWatch
+
+_DEEPEST = 3  # torch.nn.functional
+_ENVIRONMENT = frozenset(["environ", "environb", "getenv"])
+
+
+class CodeWatch:
+    """Looks at functions by their code, and at what they name in modules of libraries."""
+
+    def __init__(self) -> None:
+        self._first: set[str] | None = None  # a library may load more of itself while it is used
+
+    def look(self, functions: Sequence[types.FunctionType]) -> Iterator[tuple[str, Any]]:
+        """By a name for people, what tells that it is another one."""
+        libraries = set[str]()
+        for function in functions:
+            code = function.__code__
+            yield f"the code of {code.co_name} ({code_line(code)})", id(code)
+            if is_installed(code.co_filename):
+                continue
+            names = names_in(code)
+            for key in sorted(names & function.__globals__.keys()):
+                part = function.__globals__[key]
+                if isinstance(part, types.ModuleType):
+                    for name, look in _within(part, names, key):
+                        libraries.add(name)
+                        if self._first is None or name in self._first:
+                            yield name, look
+            if names & _ENVIRONMENT:
+                yield "os.environ", dict(os.environ)
+        if self._first is None:
+            self._first = libraries
+
+
+def _within(
+    module: types.ModuleType, names: Iterable[str], said: str, depth: int = 1
+) -> Iterator[tuple[str, Any]]:
+    """The functions and classes of a module of a library that code names."""
+    for name in sorted(names & vars(module).keys()):
+        part = vars(module)[name]
+        if isinstance(part, types.ModuleType):
+            if depth < _DEEPEST:
+                yield from _within(part, names, f"{said}.{name}", depth + 1)
+        elif callable(part):
+            yield f"{said}.{name}", id(part)
+
 
 _CLOSURE = " in the closure of "
 

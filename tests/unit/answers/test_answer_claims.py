@@ -17,7 +17,7 @@ from tallystick.answers.receipt import read_receipt
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.two_receipts import TwoReceipts
 from tallystick.answers.words import Said
-from tallystick.claims.answers import answer_conviction_payload, answer_payload
+from tallystick.claims.findings import answer_conviction_payload, answer_payload
 from tallystick.commit.encoding import sha256
 from tallystick.errors import CorruptFileError, MismatchError, SignatureInvalidError
 

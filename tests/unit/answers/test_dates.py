@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from tallystick.answers.dates import moment_of, written
+from tallystick.answers.template import moment_of, written
 
 DIRECTIVES = "YymBbdejAaHIpMS%"
 

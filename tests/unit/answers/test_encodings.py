@@ -22,9 +22,8 @@ from unit.answers.toy_encoder import (
 
 from tallystick.answers.check import AnswerReport, bound, check_answer, check_words
 from tallystick.answers.encoded import Encoded, read_said
-from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_job import EncodingJob, EncodingRequest, read_request
 from tallystick.answers.encoding_programs import SALT, VALUES
-from tallystick.answers.encoding_request import EncodingRequest, read_request
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import CLASSES, EMBEDDING, Bucket, EncodingBucket
 from tallystick.answers.receipt import CANCELLED, STOP, read_receipt

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tallystick.answers import layer_names
-from tallystick.answers.layer_names import meant
+from tallystick.answers import adapter
+from tallystick.answers.adapter import meant
 from tallystick.errors import RefusedModelError
 
 LAYERS = [
@@ -76,7 +76,7 @@ def test_a_pattern_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_plain_names_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(layer_names, "RulesProcess")
+    monkeypatch.delattr(adapter, "RulesProcess")
     assert short({"target_modules": r"model\.layers\.0\.mlp\.up_proj"}) == ["0.mlp.up"]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tallystick.answers.samples import drawn, receipt_digest, set_digest
+from tallystick.api.samples import drawn, receipt_digest, set_digest
 from tallystick.errors import UsageError
 
 RECEIPTS = [hashlib.sha256(bytes([n])).digest() for n in range(40)]

@@ -12,9 +12,8 @@ import numpy as np
 from unit.answers.toy import KEY, LATER, MOMENT, SECRET, VOCABULARY, WIDTH, f32, i64
 
 from tallystick.answers.encoded import Encoded
-from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_job import EncodingJob, EncodingRequest
 from tallystick.answers.encoding_programs import VALUES, encoding_step
-from tallystick.answers.encoding_request import EncodingRequest
 from tallystick.answers.layout import CLASSES, EMBEDDING, EncodingBucket
 from tallystick.answers.receipt import AnswerReceipt, sign_receipt
 from tallystick.answers.statement import ModelStatement, ProgramName, Weight

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.commit.split import joined_root, range_roots, subtrees
+from tallystick.commit.streamed import joined_root, range_roots, subtrees
 from tallystick.commit.tensor import LEAF_BYTES, header_of, tensor_digest
 
 PER_LEAF = LEAF_BYTES // 4

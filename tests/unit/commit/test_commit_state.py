@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tallystick.commit import checkpoint, job, merkle, node, state
+from tallystick.commit import checkpoint, job, merkle, state
 from tallystick.commit.encoding import sha256
 from tallystick.errors import UnsupportedVersionError, UsageError
 
@@ -38,15 +38,15 @@ NODE: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_every_field_of_a_node_counts(change: dict[str, Any]) -> None:  # 4.1
-    assert node.node_digest(**{**NODE, **change}) != node.node_digest(**NODE)
+    assert state.node_digest(**{**NODE, **change}) != state.node_digest(**NODE)
 
 
 def test_node_limits_and_root() -> None:  # 4.3
     with pytest.raises(UsageError, match="limits"):
-        node.node_digest(**{**NODE, "attributes": bytes((1 << 20) + 1)})
+        state.node_digest(**{**NODE, "attributes": bytes((1 << 20) + 1)})
     digests = [d(i) for i in range(6)]
-    assert len({node.node_root(digests[:n]) for n in range(7)}) == 7
-    assert node.node_root(digests) != node.node_root(digests[::-1])
+    assert len({state.node_root(digests[:n]) for n in range(7)}) == 7
+    assert state.node_root(digests) != state.node_root(digests[::-1])
 
 
 # ---- state --------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from traced_loops import (
 
 import tallystick
 from tallystick.comparing.found import Comparison
-from tallystick.comparing.generators import device_of, generator_of
+from tallystick.comparing.recorded_tensors import device_of, generator_of
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import TracedStep, TraceReader
 from tallystick.errors import UsageError

@@ -13,12 +13,11 @@ from tallystick.commit.signing import PublicKey
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.book import open_book
 from tallystick.delegation.documents import Acceptance, Receipt, sign_document
-from tallystick.delegation.ended import outcome_of, tariff
 from tallystick.delegation.offer import Payer, Reexecution
 from tallystick.delegation.outcome import Fate, Outcome, claim_digest
 from tallystick.delegation.session import Session
 from tallystick.delegation.settlement import settle
-from tallystick.delegation.watch import replayed
+from tallystick.delegation.watch import outcome_of, replayed, tariff
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 

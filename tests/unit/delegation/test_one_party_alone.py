@@ -15,10 +15,10 @@ from tallystick.cli.main import run
 from tallystick.cli.sessions import say_session, session_json
 from tallystick.commit.encoding import sha256
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.ended import outcome_of
 from tallystick.delegation.entries import ALONE
 from tallystick.delegation.outcome import claim_digest
 from tallystick.delegation.session import Session
+from tallystick.delegation.watch import outcome_of
 from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.job.job import Job
 

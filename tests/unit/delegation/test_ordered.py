@@ -24,8 +24,8 @@ from unit.delegation.offers import (
     withdrawn,
 )
 
-from tallystick.delegation.book import challenge_of
-from tallystick.delegation.ordered import (
+from tallystick.delegation.book import (
+    challenge_of,
     challenge_rules,
     check_ordered,
     check_session,

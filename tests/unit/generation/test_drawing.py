@@ -12,10 +12,8 @@ from tallystick.answers.layout import Bucket, Settings, batch_types, choice_seed
 from tallystick.answers.sampler import emit
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.pages import Pages
-from tallystick.generation.requests import GenerationRequest, SubmittedRequest
-from tallystick.generation.sampling import Drawn, Sampling
-from tallystick.generation.sequences import Sequence
-from tallystick.generation.truncation import truncated
+from tallystick.generation.sampling import Drawn, Sampling, truncated
+from tallystick.generation.sequences import GenerationRequest, Sequence, SubmittedRequest
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
@@ -121,7 +119,7 @@ def test_texts_are_drawn_together_as_alone() -> None:
 
 
 def test_no_more_tokens_are_put_in_order_than_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.generation import truncation
+    from tallystick.generation import sampling as truncation
 
     counts: list[int] = []
     first = truncation._first

@@ -13,7 +13,7 @@ from tallystick.answers.layout import Settings
 from tallystick.errors import UsageError
 from tallystick.generation.cut import attentions, cut
 from tallystick.generation.engine import AnswerEngine
-from tallystick.generation.requests import GenerationRequest
+from tallystick.generation.sequences import GenerationRequest
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -9,9 +9,14 @@ import pytest
 
 from tallystick.answers.layout import Settings
 from tallystick.generation.pages import PLACES, Pages, page_key, pages_for
-from tallystick.generation.requests import GenerationRequest, SubmittedRequest
 from tallystick.generation.scheduler import Scheduler
-from tallystick.generation.sequences import GONE, Sequence, longest
+from tallystick.generation.sequences import (
+    GONE,
+    GenerationRequest,
+    Sequence,
+    SubmittedRequest,
+    longest,
+)
 
 
 def handle(prompt: list[int], most: int) -> SubmittedRequest:

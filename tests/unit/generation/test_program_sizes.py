@@ -1,4 +1,4 @@
-"""A program for any number of rows, from the programs of two (generation/sizes.py)."""
+"""A program for any number of rows, from the programs of two (generation/network.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.generation.sizes import RowPrograms
+from tallystick.generation.network import RowPrograms
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

@@ -17,7 +17,7 @@ from tallystick.errors import UsageError
 from tallystick.generation.drafters import DraftAsked, Drafter, DraftModel, PromptLookup
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.pages import PLACES, page_key
-from tallystick.generation.requests import (
+from tallystick.generation.sequences import (
     GeneratedAnswer,
     GenerationRequest,
     SubmittedRequest,

@@ -15,7 +15,7 @@ from tiny_network import Tiny
 from tallystick import _core
 from tallystick.answers.layout import Settings
 from tallystick.generation.engine import AnswerEngine
-from tallystick.generation.requests import GenerationRequest, SubmittedRequest
+from tallystick.generation.sequences import GenerationRequest, SubmittedRequest
 
 # Each option of a family's attention alone, and each two together.
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from micro_samples import micro_step
 from program_samples import linear_step
 
-from tallystick.commit.split import subtrees
+from tallystick.commit.streamed import subtrees
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError

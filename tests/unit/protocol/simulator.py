@@ -16,7 +16,6 @@ from tallystick.commit import records as r
 from tallystick.commit.checkpoint import checkpoint_steps, run_root, run_tree
 from tallystick.commit.data import batch_columns
 from tallystick.commit.job import STOP_SLOT
-from tallystick.commit.node import node_digest, node_tree
 from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
 from tallystick.commit.state import (
     CHAIN_START,
@@ -25,6 +24,8 @@ from tallystick.commit.state import (
     commit_attributes,
     extend_loss_chain,
     loss_bits,
+    node_digest,
+    node_tree,
     prove_slot,
     state_root,
 )

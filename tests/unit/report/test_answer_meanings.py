@@ -16,11 +16,10 @@ from tallystick.answers.job import AnswerJob
 from tallystick.answers.spoken import Spoken
 from tallystick.job.job_file import load_terms
 from tallystick.protocol.verdict import CASES, Conviction, Place, Verdict
-from tallystick.report.answer_meanings import _OF_ANSWER, _OF_ENCODING, meaning_about
+from tallystick.report.answer_meanings import _OF_ANSWER, _OF_ENCODING, Work, meaning_about, work_of
 from tallystick.report.first import BY_WORD, consequence, first_sentence
 from tallystick.report.job_words import job_section
 from tallystick.report.meanings import MEANINGS, meaning_of
-from tallystick.report.work import Work, work_of
 
 TRAINING = re.compile(r"train|learn|\bstep|example|\brecord|\bdata\b|loss")
 # These an honest job of one answer cannot meet: it has no stop rule, no log, and one step.

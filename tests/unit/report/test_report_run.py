@@ -21,10 +21,9 @@ from tallystick.program.validation import StopRule
 from tallystick.report.clauses import clause_text, clauses_of
 from tallystick.report.curve import CheckpointMarks, figure, thinned, ticks
 from tallystick.report.facts import Curve, read_run
-from tallystick.report.html import MAX_TEXT, el, join, text
+from tallystick.report.html import MAX_TEXT, binary, bits_of, count, el, join, size, text
 from tallystick.report.page import page
 from tallystick.report.run_page import run_page
-from tallystick.report.words import binary, bits_of, count, size
 from tallystick.run.execute.trainer import RunSummary, train_job
 
 ROOT = Path(__file__).resolve().parents[3]

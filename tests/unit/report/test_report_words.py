@@ -20,12 +20,11 @@ from tallystick.report.answer_meanings import _OF_ANSWER, _OF_ENCODING
 from tallystick.report.clauses import clause_text
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute
-from tallystick.report.falsehood import apart
+from tallystick.report.falsehood import apart, record_of, setting_of
 from tallystick.report.first import AGREE, BY_WORD, UNDECIDED, first_sentence, meaning
+from tallystick.report.html import FINGERPRINT, nth
 from tallystick.report.meanings import MEANINGS, OUTSIDE, Kind, meaning_of
 from tallystick.report.proved import LEAVES_OPEN, PROVES
-from tallystick.report.sources import record_of, setting_of
-from tallystick.report.words import FINGERPRINT, nth
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src" / "tallystick"

@@ -11,7 +11,7 @@ import pytest
 from format_three import make_stream_job
 from unit.protocol.validated import CYCLE, make_validated_job
 
-from tallystick.commit.continuation import ContinuationProof
+from tallystick.commit.checkpoint import ContinuationProof
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.manifest import manifest_bytes
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError

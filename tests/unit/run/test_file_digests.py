@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.disk.digests import file_digest, files_below
+from tallystick.disk.manifest import file_digest, files_below
 from tallystick.errors import CorruptFileError, StorageError
 
 

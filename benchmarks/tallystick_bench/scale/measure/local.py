@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.commit.node import node_digest
 from tallystick.commit.signing import PrivateKey
+from tallystick.commit.state import node_digest
 from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU

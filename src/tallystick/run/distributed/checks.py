@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.signing import PrivateKey, PublicKey, verify_run
-from tallystick.commit.split import subtrees
-from tallystick.commit.streamed import TensorStream
+from tallystick.commit.streamed import TensorStream, subtrees
 from tallystick.commit.tensor import TensorHeader, tensor_digest
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Tensor

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallystick.commit.split import subtrees
+from tallystick.commit.streamed import subtrees
 from tallystick.devices.device import Device, Tensor
 from tallystick.devices.kernel import Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType

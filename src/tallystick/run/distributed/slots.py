@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit.encoding import HASH_BYTES
-from tallystick.commit.split import joined_root, range_roots, subtrees
-from tallystick.commit.streamed import TensorStream
+from tallystick.commit.streamed import TensorStream, joined_root, range_roots, subtrees
 from tallystick.commit.tensor import Array, TensorHeader, check_canonical
 from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tallystick.commit.philox import philox4x32
+from tallystick.commit.order import philox4x32
 from tallystick.commit.tensor import Array
 from tallystick.data.sources.tokenizer import load_tokenizer
 from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context

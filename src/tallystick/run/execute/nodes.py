@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tallystick.commit.node import node_digest
-from tallystick.commit.state import COMMIT_OPERATOR, CommitNode
+from tallystick.commit.state import COMMIT_OPERATOR, CommitNode, node_digest
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import Device, Tensor
 from tallystick.program.ir import COMMIT, Node, Program, Value

@@ -17,8 +17,7 @@ from pathlib import Path
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.files import locked, make_directory, remove_file, write_file
 from tallystick.disk.objects.address import parse_address
-from tallystick.disk.objects.cache import working_directory
-from tallystick.disk.objects.opening import objects_at, opened_objects
+from tallystick.disk.objects.opening import objects_at, opened_objects, working_directory
 from tallystick.disk.objects.store import Counts, Found, Objects
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CounterpartyError, MismatchError, StorageError, UsageError

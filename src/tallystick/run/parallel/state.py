@@ -33,10 +33,9 @@ from tallystick.disk.files import (
     sync_path,
     write_file,
 )
-from tallystick.disk.keys import load_private_key, save_private_key
+from tallystick.disk.keys import load_private_key, private_directory, require_own, save_private_key
 from tallystick.disk.manifest import Manifest, load_manifest, manifest_bytes
-from tallystick.disk.objects.cache import cache_directory
-from tallystick.disk.private import private_directory, require_own
+from tallystick.disk.objects.opening import cache_directory
 from tallystick.disk.regular import lies_in, names, present
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.run.parallel.segments import Segment

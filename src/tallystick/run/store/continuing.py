@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tallystick.commit.continuation import prove_continuation
+from tallystick.commit.checkpoint import prove_continuation
 from tallystick.commit.job import STOP_SLOT, JobCommitment2, ScalarTable, scalars_digest
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
-from tallystick.commit.node import node_root
+from tallystick.commit.state import node_root
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError

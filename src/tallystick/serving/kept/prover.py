@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tallystick.answers.compared import stated_model
+from tallystick.answers.derive import stated_model
 from tallystick.answers.model import weights
 from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.words import AnyJob

@@ -17,7 +17,7 @@ from pathlib import Path
 from tallystick.answers.cancellation import finding_of
 from tallystick.answers.check import bound
 from tallystick.answers.encoded import read_said
-from tallystick.answers.encoding_request import read_request
+from tallystick.answers.encoding_job import read_request
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import checked_program
 from tallystick.answers.model import open_model

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tallystick.answers.compared import stated_model
+from tallystick.answers.derive import stated_model
 from tallystick.answers.job import check_weights
 from tallystick.answers.model import weights
 from tallystick.answers.statement import ModelStatement
