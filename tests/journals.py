@@ -19,17 +19,17 @@ def records(path: Path) -> list[Record]:
     data, found = path.read_bytes(), []
     at = len(MAGIC) + 32
     while at < len(data):
-        kind, length = journal._HEAD.unpack_from(data, at)
-        at += journal._HEAD.size
+        kind, length = journal.RECORD_HEAD.unpack_from(data, at)
+        at += journal.RECORD_HEAD.size
         found.append((kind, data[at : at + length]))
-        at += length + journal._CHECK_BYTES
+        at += length + journal.CHECK_BYTES
     return found
 
 
 def rewrite(path: Path, change: Change) -> None:
     """Replace the journal by one with other records, every check of it right."""
     head = path.read_bytes()[: len(MAGIC) + 32]
-    chain = journal._Chain(head[len(MAGIC) :])
+    chain = journal.DigestChain(head[len(MAGIC) :])
     made = [chain.frame(kind, payload) for kind, payload in change(records(path))]
     path.write_bytes(head + b"".join(made))
 

@@ -100,7 +100,9 @@ class Tiny:
 
     def answer(self, bucket: Bucket, sampler: str) -> Program:
         """The program whose one step is an answer, with the nodes that a model's has."""
-        return programs._answering(self.forward(bucket.length, bucket.answer), bucket, sampler)
+        return programs.answering_programs(
+            self.forward(bucket.length, bucket.answer), bucket, sampler
+        )
 
 
 class _Written:

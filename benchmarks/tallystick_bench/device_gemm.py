@@ -62,7 +62,7 @@ def _ours(device: Cuda, shape: Shape, contract: str, filled: float) -> float:
     return seconds(device, partial(kernel.run, attrs, inputs, [out]), filled=filled)
 
 
-def _theirs(torch: Any, shape: Shape) -> float:
+def their_call(torch: Any, shape: Shape) -> float:
     def drawn(rows: int, cols: int, letter: str) -> Any:
         sides = (rows, cols) if letter == "n" else (cols, rows)
         made = torch.randn(*((shape.count,) if shape.count else ()), *sides, device="cuda")
@@ -88,7 +88,7 @@ def rows(
     torch, found = torch_on_gpu(), []
     for shape in shapes:
         ours = _ours(device, shape, contract, filled)
-        theirs = None if torch is None else _theirs(torch, shape)
+        theirs = None if torch is None else their_call(torch, shape)
         flops = 2e-12 * shape.m * shape.k * shape.n * max(shape.count, 1)
         common = {
             "target": TARGET if shape in SQUARES and contract == CONTRACT else None,

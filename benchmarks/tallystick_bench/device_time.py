@@ -83,7 +83,7 @@ class _Events:
         return float(self._made(self._api.cuEventElapsedTime(first, last))) / 1e3
 
 
-def _timer(device: Cuda) -> _Timer:
+def timer_of(device: Cuda) -> _Timer:
     driver: Any = device.driver
     return _Events(driver) if hasattr(driver, "api") else _Clock()
 
@@ -96,7 +96,7 @@ def seconds(
     work()  # loads the kernels
     recorded = device.driver.record(work)
     recorded.replay()
-    timer = _timer(device)
+    timer = timer_of(device)
     once = max(timer.of(recorded.replay, 1), 1e-6)
     times = max(1, round(filled / once))
     return statistics.median(timer.of(recorded.replay, times) for _ in range(samples)) / times
@@ -109,7 +109,7 @@ def call_seconds(
     load kernels and record."""
     for _ in range(warm):
         call()
-    timer = _timer(device)
+    timer = timer_of(device)
     return statistics.median(timer.of(call, 1) for _ in range(samples))
 
 

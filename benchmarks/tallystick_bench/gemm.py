@@ -101,7 +101,7 @@ def _seconds(call: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - start) / times
 
 
-def _measure(shape: Shape, repeats: int) -> tuple[float, float]:
+def measure_products(shape: Shape, repeats: int) -> tuple[float, float]:
     """Median seconds of (ours, torch's)."""
     import torch
 
@@ -170,7 +170,7 @@ def rows(
         for isa in dict.fromkeys(chosen):
             _core.set_isa(isa)
             for shape in given or GATED + GPT2:
-                ours, theirs = _measure(shape, repeats)
+                ours, theirs = measure_products(shape, repeats)
                 suffix = "" if isa == default else f"/{isa}"
                 found.append(
                     {

@@ -63,7 +63,7 @@ class LocalTransport(Transport):
     def __init__(self, wires: _Wires, rank: int, size: int) -> None:
         self.rank, self.size, self.sent, self._wires = rank, size, 0, wires
 
-    def _put(self, kind: str, data: Bytes, to: int) -> None:
+    def send_copy(self, kind: str, data: Bytes, to: int) -> None:
         self.sent += data.nbytes
         self._wires.of(kind, self.rank, to).put(data.copy())
 
@@ -71,7 +71,7 @@ class LocalTransport(Transport):
         _Receipt(self._wires.of(kind, source, self.rank), into, source).wait()
 
     def send(self, data: Bytes, to: int) -> Pending:
-        self._put("one", data, to)
+        self.send_copy("one", data, to)
         return _Receipt(None, data, to)
 
     def receive(self, into: Bytes, source: int) -> Pending:
@@ -80,7 +80,7 @@ class LocalTransport(Transport):
     def gather(self, data: Bytes) -> list[Bytes]:
         others = [rank for rank in range(self.size) if rank != self.rank]
         for rank in others:
-            self._put("gather", data, rank)
+            self.send_copy("gather", data, rank)
         found = [np.array(data) for _ in range(self.size)]
         for rank in others:
             self._take("gather", found[rank], rank)
@@ -92,7 +92,7 @@ class LocalTransport(Transport):
             return
         for rank in range(self.size):
             if rank != source:
-                self._put("broadcast", data, rank)
+                self.send_copy("broadcast", data, rank)
 
     def close(self) -> None:
         """Nothing is held open."""

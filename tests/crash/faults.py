@@ -15,7 +15,7 @@ class KilledError(BaseException):
     """Stands for kill -9: no handler in the package catches it, nothing is cleaned up."""
 
 
-class Faults(files._Os):  # type: ignore[misc]
+class Faults(files.OsCalls):  # type: ignore[misc]
     """Counts calls; at call number `at`, does half of a write and then what `kind` says."""
 
     def __init__(self, at: int, kind: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tallystick.disk import files
 
 
-class Killing(files._Os):  # type: ignore[misc]
+class Killing(files.OsCalls):  # type: ignore[misc]
     """Ends the process by SIGKILL at its `at`-th call, after half of a write."""
 
     def __init__(self, at: int) -> None:

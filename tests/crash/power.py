@@ -21,7 +21,7 @@ Names = dict[str, int]  # name: inode
 World = "dict[str, bytes | None]"  # path: bytes of a file, None for a directory
 
 
-class Disk(files._Os):  # type: ignore[misc]
+class Disk(files.OsCalls):  # type: ignore[misc]
     """Passes every call on, and calls `crash` before and after each with the worlds there are."""
 
     def __init__(self, root: Path, crash: Callable[[Disk], None]) -> None:

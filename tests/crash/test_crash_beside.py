@@ -120,7 +120,7 @@ from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.stored_states import StateFile
 from pathlib import Path
 at, left = sys.argv[3], [int(sys.argv[4])]
-class Killing(files._Os):
+class Killing(files.OsCalls):
     def _end(self, what):
         if threading.current_thread().name == "tallystick-checkpoints" and what == at:
             left[0] -= 1

@@ -51,7 +51,7 @@ class FaultsAtAByte(Faults):
             self._raise()
 
 
-def _append(directory: Path, installed: files._Os, done: list[bytes]) -> None:
+def _append(directory: Path, installed: files.OsCalls, done: list[bytes]) -> None:
     """Append the entries that are not there yet, as a referee that starts again does."""
     before = files.OS
     files.OS = installed  # type: ignore[misc]

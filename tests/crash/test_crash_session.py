@@ -117,7 +117,7 @@ def world(request: pytest.FixtureRequest, job: Job) -> World:
 
 
 @contextmanager
-def door(installed: files._Os) -> Iterator[None]:
+def door(installed: files.OsCalls) -> Iterator[None]:
     before = files.OS
     files.OS = installed  # type: ignore[misc]
     try:

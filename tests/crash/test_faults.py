@@ -86,7 +86,7 @@ class Failing:
     """An engine whose steps fail so many times before they run."""
 
     def __init__(self, fault: BaseException, times: int, patch: pytest.MonkeyPatch) -> None:
-        self.left, honest = times, Engine._execute
+        self.left, honest = times, Engine.execute_step
 
         def execute(engine: Engine, *arguments: Any, **named: Any) -> object:
             if self.left:
@@ -94,7 +94,7 @@ class Failing:
                 raise fault
             return honest(engine, *arguments, **named)
 
-        patch.setattr(Engine, "_execute", execute)
+        patch.setattr(Engine, "execute_step", execute)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_silence_is_not_a_fault(mlp_job: Job, mlp_run: RunSummary) -> None:
 # --- signatures -----------------------------------------------------------------------------------
 def _says(answers: list[bool]) -> Callable[[PublicKey, bytes, bytes], bool]:
     """A library that answers so, and truly after that."""
-    honest = PublicKey._verified
+    honest = PublicKey.library_verifies
 
     def verified(self: PublicKey, signature: bytes, message: bytes) -> bool:
         return answers.pop(0) if answers else honest(self, signature, message)
@@ -161,12 +161,12 @@ def test_a_library_that_cannot_verify_refuses_no_signature(monkeypatch: pytest.M
     """OpenSSL says "invalid" for want of memory: 9 of 557 games convicted an honest party so."""
     key = PrivateKey(bytes(32))
     good = key.sign(b"message")
-    assert signing.PublicKey(signing._KNOWN_KEY)._verified(signing._KNOWN_SIGNATURE, b"")
+    assert signing.PublicKey(signing.KNOWN_KEY)._verified(signing.KNOWN_SIGNATURE, b"")
     with monkeypatch.context() as patch:
-        patch.setattr(PublicKey, "_verified", _says([False]))
+        patch.setattr(PublicKey, "library_verifies", _says([False]))
         assert key.public.verifies(good, b"message")
     with monkeypatch.context() as patch:
-        patch.setattr(PublicKey, "_verified", lambda *_: False)
+        patch.setattr(PublicKey, "library_verifies", lambda *_: False)
         with pytest.raises(MachineFaultError) as caught:
             key.public.verifies(good, b"message")
         assert isinstance(caught.value, TallystickError) and caught.value.exit_code == 2

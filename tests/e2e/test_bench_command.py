@@ -31,7 +31,7 @@ def package(home: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def other_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_PACKAGE", NAME)
+    monkeypatch.setattr(bench, "BENCH_PACKAGE", NAME)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, NAME, None)  # so that what a test imports goes with it
     monkeypatch.delitem(sys.modules, NAME)

@@ -89,7 +89,7 @@ def test_what_is_kept_is_not_measured_again(
     def fails(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(runs_part, "_made", fails)
+    monkeypatch.setattr(runs_part, "made_run", fails)
     again = paper.rows(1, parts=("runs",), quick=True, out=out, text=text)
     assert {row["name"]: row["value"] for row in again}.items() <= {
         name: row["value"] for name, row in rows.items()

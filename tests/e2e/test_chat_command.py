@@ -265,7 +265,7 @@ def test_what_becomes_of_a_word_that_is_not_taken(
         answered.wait(20)
 
     monkeypatch.setattr(ChatClient, "cancel", silent)
-    monkeypatch.setattr(question, "_CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr(question, "CANCEL_SECONDS", 0.1)
     with interrupted(served, 2):
         said = as_json(ts("chat", "--json", served.url, *words))
     answered.set()

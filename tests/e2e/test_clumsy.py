@@ -188,7 +188,7 @@ def test_bench_gemm_runs_from_the_command_line(monkeypatch: pytest.MonkeyPatch) 
         calls.append(repeats)
         return 1.0, 1.0
 
-    monkeypatch.setattr(gemm, "_measure", measure)
+    monkeypatch.setattr(gemm, "measure_products", measure)
     code, out, _ = ts("bench", "gemm", "--json")
     assert code == 0
     assert json.loads(out)["rows"]

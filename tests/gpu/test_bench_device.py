@@ -100,7 +100,7 @@ class Torch:
 
 def test_the_ratio_is_ours_over_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_gemm, "torch_on_gpu", lambda: Torch)
-    monkeypatch.setattr(device_gemm, "_theirs", lambda torch, shape: torch.float_seconds)
+    monkeypatch.setattr(device_gemm, "their_call", lambda torch, shape: torch.float_seconds)
     shape = Shape(8, 8, 8)
     monkeypatch.setattr(device_gemm, "SQUARES", (shape,))
     found = device_gemm.rows(emulated_gpu(), (shape, Shape(4, 4, 4)), filled=0)
@@ -119,7 +119,7 @@ def test_a_sample_is_as_much_work_as_fills_it(monkeypatch: pytest.MonkeyPatch) -
             counts.append(times)
             return 0.004 * times
 
-    monkeypatch.setattr(device_time, "_timer", lambda device: Timer())
+    monkeypatch.setattr(device_time, "timer_of", lambda device: Timer())
     device = emulated_gpu()
     assert device_time.seconds(device, lambda: None, 5) == pytest.approx(0.004)
     assert counts == [1, *[8] * 5]  # 0.03 s in calls of 0.004 s

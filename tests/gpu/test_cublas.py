@@ -95,7 +95,7 @@ def test_another_arithmetic_is_refused(
 def test_a_refused_library_leaves_our_own_kernels(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_library", lambda: library)
+    monkeypatch.setattr(products, "find_library", lambda: library)
     assert isinstance(products.admitted(_Driver()), Cublas)
     for mode in ("digits", "fails"):
         monkeypatch.setenv(MODE, mode)
@@ -103,7 +103,7 @@ def test_a_refused_library_leaves_our_own_kernels(
         assert products.admitted(driver) is None
         gc.collect()  # the failure held what it was called with
         assert not driver._memory  # a library that is not used keeps no memory
-    monkeypatch.setattr(products, "_library", lambda: None)
+    monkeypatch.setattr(products, "find_library", lambda: None)
     assert products.admitted(_Driver()) is None
     assert products.admitted(EmulatedDriver()) is None
 

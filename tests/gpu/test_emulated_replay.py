@@ -281,7 +281,7 @@ def random_log(seed: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:
 def test_a_log_there_and_back(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """COMMITMENTS 10.2; more blocks than the threads that number their words."""
     for room in (1 << 20, 300_000 if sum(sizes) > 100_000 else 700):
-        monkeypatch.setattr(device_log, "_least_room", lambda _blocks, room=room: room)
+        monkeypatch.setattr(device_log, "least_room", lambda _blocks, room=room: room)
         gpu = emulated_gpu(room)
         log = DeviceLog(gpu, sizes)
         for seed in range(2):
@@ -302,7 +302,7 @@ def test_a_log_larger_than_its_room_crosses_in_parts(
     """No entry is lost and nobody is blamed: neither of a trainer's log nor of a followed one."""
     made, batch = nasty_mm(20, 51, (40, 45, 33))
     whole = Run(tmp_path / "whole", made, batch, device=emulated_gpu(2))
-    monkeypatch.setattr(device_log, "_least_room", lambda _blocks: 7)
+    monkeypatch.setattr(device_log, "least_room", lambda _blocks: 7)
     gpu = emulated_gpu(3)
     small = Run(tmp_path / "small", made, batch, device=gpu)
     assert isinstance(gpu.driver, EmulatedDriver)

@@ -20,14 +20,14 @@ def front_end_only(monkeypatch: pytest.MonkeyPatch) -> None:
         source.compiler_version()
     except EnvironmentRefusedError as error:
         pytest.skip(str(error))
-    nvrtc, options = source._nvrtc(), source._options
-    monkeypatch.setattr(source, "_options", lambda a: [*options(a), "--fdevice-syntax-only"])
+    nvrtc, options = source.find_nvrtc(), source.options_of
+    monkeypatch.setattr(source, "options_of", lambda a: [*options(a), "--fdevice-syntax-only"])
     monkeypatch.setattr(nvrtc, "nvrtcGetCUBINSize", lambda program: (0, 1))
     monkeypatch.setattr(nvrtc, "nvrtcGetCUBIN", lambda program, code: (0,))
 
 
 def compile_(name: str) -> None:
-    source._compile(source._nvrtc(), name, "sm_90")
+    source.compile_source(source.find_nvrtc(), name, "sm_90")
 
 
 @pytest.mark.parametrize("name", source.source_files())
@@ -36,7 +36,7 @@ def test_the_run_time_compiler_takes_every_source(name: str) -> None:
 
 
 def test_a_source_that_it_does_not_take_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {**source._texts(), "cuda/broken.cu": b"no kernel"}
-    monkeypatch.setattr(source, "_texts", lambda: texts)
+    texts = {**source.texts_of(), "cuda/broken.cu": b"no kernel"}
+    monkeypatch.setattr(source, "texts_of", lambda: texts)
     with pytest.raises(EnvironmentRefusedError, match=r"broken\.cu do not compile for sm_90"):
         compile_("broken")

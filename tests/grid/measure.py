@@ -30,7 +30,7 @@ from tallystick.errors import TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.program.capture.plain import original
 from tallystick.program.capture.stand_ins import StandIns
-from tallystick.program.capture.torch_step import _Eager, default_dtype
+from tallystick.program.capture.torch_step import EagerStep, default_dtype
 from tallystick.run.execute.engine import Engine
 from tallystick.run.show.summary import trains
 from tallystick.trainer.records import rebuilt
@@ -185,7 +185,7 @@ class Side:
         """One step of the plain loop; parameters and buffers after it."""
         self.force(step.before)
         self.give(step)
-        eager = _Eager(step.key, self.dtype, StandIns({}, {}))
+        eager = EagerStep(step.key, self.dtype, StandIns({}, {}))
         eager.draws = step.draws
         with default_dtype(self.dtype), torch.enable_grad(), eager.installed():
             found = next(self.running)

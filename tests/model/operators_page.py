@@ -212,7 +212,7 @@ def functional_names() -> tuple[list[str], list[str]]:
         resolved = (torch.overrides.resolve_name(f) or f.__name__ for f in functions)
         return sorted({str(name) for name in resolved})
 
-    refused_here = [f for f in table if f in randomness._REFUSED]
+    refused_here = [f for f in table if f in randomness.REFUSED_DRAWS]
     others = [f for f in table if f not in COMPOSITES and f not in refused_here]
     return named(others), named(f for f in COMPOSITES if f in table)
 
@@ -271,7 +271,7 @@ def _calls(refusal: Refusal) -> str:
     """The operators or functions that a refusal is about, where the code tells."""
     module, _, function = refusal.where.rpartition(".")
     if refusal.where.startswith("randomness._refuse."):
-        return code(sorted(randomness._REFUSED.values()))
+        return code(sorted(randomness.REFUSED_DRAWS.values()))
     names = [
         n
         for n, rule in lowering.items()

@@ -279,9 +279,9 @@ def test_the_first_step_is_compared(parts: int, loss: Any) -> None:
 def test_a_fold_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from tallystick.program.capture.micro import SectionTail
 
-    right = SectionTail._fold
+    right = SectionTail.fold_value
     monkeypatch.setattr(
-        SectionTail, "_fold", lambda self, name, mean: right(self, name, mean=False)
+        SectionTail, "fold_value", lambda self, name, mean: right(self, name, mean=False)
     )
     with pytest.raises(UsageError, match="the loss differs from float64"):
         compare(captured(3), 3)
@@ -297,7 +297,7 @@ def test_draws_and_buffers_of_later_micro_batches_are_compared(
         patch.setattr(first_step, "draws_of", lambda _: 0)
         with pytest.raises(UsageError, match="differs from float64"):
             compare(captured(3), 3)
-    monkeypatch.setattr(torch_step, "_kept", lambda before, after, dtype: before)
+    monkeypatch.setattr(torch_step, "kept_value", lambda before, after, dtype: before)
     with pytest.raises(UsageError, match=r"buffer norm\."):
         compare(captured(3), 3)
 

@@ -16,7 +16,7 @@ from reference.attention import ATTENTION
 from reference.floats import maximum
 from reference.sums import total
 
-from tallystick.answers.encoder_modules import _pooled, attend
+from tallystick.answers.encoder_modules import attend, pooled_rows
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.capture.api import capture_forward
 from tallystick.program.executor import Executor
@@ -81,7 +81,7 @@ def test_absent_keys_are_no_terms(keys: int, contract: str) -> None:
 def pooling(places: int, mode: str, contract: str) -> Executor:
     def forward(_: Any, batch: Any) -> torch.Tensor:
         present = torch.arange(places, device=batch["x"].device) < batch["length"]
-        return _pooled(batch["x"], present, batch["length"], mode)
+        return pooled_rows(batch["x"], present, batch["length"], mode)
 
     batch = {"x": ((places, WIDTH), "f32"), "length": ((1,), "i64")}
     return Executor(capture_forward(torch.nn.Module(), batch, forward, contract))

@@ -134,17 +134,17 @@ def test_stored_weights(tmp_path: Path) -> None:
 
 
 def test_texts_of_one_length_are_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = list[encoders._SameLength]()
-    real = encoders._by_text
+    runs = list[encoders.SameLength]()
+    real = encoders.by_text
 
-    def seen(rows: np.ndarray, run: encoders._SameLength) -> np.ndarray:
+    def seen(rows: np.ndarray, run: encoders.SameLength) -> np.ndarray:
         runs.append(run)
         return real(rows, run)
 
-    monkeypatch.setattr(encoders, "_by_text", seen)
+    monkeypatch.setattr(encoders, "by_text", seen)
     save_encoder("bert", tmp_path)
     engine(open_model(tmp_path)).values(texts(5, 9, 5, 5, 9))
-    assert set(runs) == {encoders._SameLength(0, 2, 9), encoders._SameLength(18, 3, 5)}
+    assert set(runs) == {encoders.SameLength(0, 2, 9), encoders.SameLength(18, 3, 5)}
     assert len(runs) == 2 * 3 * 2  # queries, keys and values, in two layers
 
 

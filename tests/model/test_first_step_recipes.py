@@ -51,8 +51,8 @@ def test_it_agrees_under_other_contracts(contract: str, tmp_path: Path) -> None:
 
 def test_a_wrong_rule_in_a_recipe_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its module has no weights: the state's are compared."""
-    right = rules._adam_attrs
-    monkeypatch.setattr(rules, "_adam_attrs", lambda *a: {**right(*a), "beta2": 0.9})
+    right = rules.adam_attrs
+    monkeypatch.setattr(rules, "adam_attrs", lambda *a: {**right(*a), "beta2": 0.9})
     with pytest.raises(UsageError, match=r"opt\.v\..*: torch's Adam in float64 differs"):
         made("mlp, adam", tmp_path)
     assert not (tmp_path / "job").exists()

@@ -50,12 +50,12 @@ def captured(optimizer: Any, **options: Any) -> CapturedStep:
 
 # -- wrong rules -----------------------------------------------------------------------------------
 def _attrs(**wrong: float) -> Callable[..., dict[str, float]]:
-    right = rules._adam_attrs
+    right = rules.adam_attrs
     return lambda *args: {**right(*args), **wrong}
 
 
 def _sgd(change: Callable[[SGD], SGD]) -> Callable[..., Any]:
-    right = rules._sgd
+    right = rules.sgd_update
     return lambda optimizer, *rest: right(change(optimizer), *rest)
 
 
@@ -164,8 +164,8 @@ def test_a_wrong_rule_is_named_with_slot_and_module(
 def test_a_step_that_is_not_clipped_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = rules._clip_coefficient
-    monkeypatch.setattr(rules, "_clip_coefficient", lambda b, g, n: right(b, g, 2.0 * n))
+    right = rules.clip_coefficient
+    monkeypatch.setattr(rules, "clip_coefficient", lambda b, g, n: right(b, g, 2.0 * n))
     with pytest.raises(UsageError, match=r"torch's SGD in float64 differs"):
         saved(captured(SGD(0.1), clip_norm=0.01), CASE, tmp_path)
 
@@ -173,13 +173,13 @@ def test_a_step_that_is_not_clipped_is_named(
 def test_a_second_optimizers_wrong_rule_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = rules._adam_attrs
+    right = rules.adam_attrs
 
     def wrong(optimizer: Adam, name: str, shape: tuple[int, ...]) -> dict[str, float]:
         found = right(optimizer, name, shape)
         return found if isinstance(optimizer, AdamW) else {**found, "beta1": 0.7}
 
-    monkeypatch.setattr(rules, "_adam_attrs", wrong)
+    monkeypatch.setattr(rules, "adam_attrs", wrong)
     step = tallystick.capture(Gan(), gan_step, BATCH, OPTIMIZERS)
     with pytest.raises(UsageError, match=r"opt\.m\.generator\.0\.weight: torch's Adam .*module ge"):
         step.save_job(tmp_path / "job", {"x": RECORDS.reshape(-1, 4)}, steps=5)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tallystick.program.capture.explore import _OPERATIONS
+from tallystick.program.capture.explore import OPERATIONS
 from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.set_aside import SET_ASIDE
@@ -30,8 +30,8 @@ def other() -> int:
 
 @pytest.fixture(autouse=True)
 def _operations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(builtins, NAME, _OPERATIONS, raising=False)
-    monkeypatch.setattr(_OPERATIONS, "thread", threading.get_ident())
+    monkeypatch.setattr(builtins, NAME, OPERATIONS, raising=False)
+    monkeypatch.setattr(OPERATIONS, "thread", threading.get_ident())
     KEPT.clear()
     yield
     KEPT.clear()

@@ -26,7 +26,7 @@ import tallystick
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.program.capture.stand_ins import StandIns
-from tallystick.program.capture.torch_step import _Eager
+from tallystick.program.capture.torch_step import EagerStep
 from tallystick.program.optimizers import SGD
 
 for _module in pkgutil.iter_modules(idioms.__path__):
@@ -110,7 +110,9 @@ def _apart(idiom: Idiom, first: Any, steps: list[Step]) -> int | None:
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     for number, step in enumerate(steps):
         optimizer.zero_grad()
-        with _Eager(step.key, torch.float32, StandIns({}, {})).installed():  # the contract's masks
+        with EagerStep(
+            step.key, torch.float32, StandIns({}, {})
+        ).installed():  # the contract's masks
             idiom.loss(module, {n: torch.from_numpy(a) for n, a in step.batch.items()}).backward()
         optimizer.step()
         for name, parameter in module.named_parameters():

@@ -18,7 +18,7 @@ from tallystick.program.capture import capture
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import SGD, AdamW
 from tallystick_bench.opdb.case import Case, Results
-from tallystick_bench.opdb.verdict import _same_bits, _worst
+from tallystick_bench.opdb.verdict import same_bits, worst_of
 
 INF, NAN = math.inf, math.nan
 
@@ -27,7 +27,7 @@ def ways(function: Callable[..., Any], *operands: Any, **options: Any) -> tuple[
     """By torch in float64 and in the block, whose bits the captured program must have."""
     case = Case(function, SimpleNamespace(input=operands[0], args=operands[1:], kwargs=options))
     truth, ours = case.truth(), case.ours()
-    assert _same_bits(ours, case.captured()) == ""
+    assert same_bits(ours, case.captured()) == ""
     assert not ours.arithmetic
     return truth, ours
 
@@ -111,7 +111,7 @@ EDGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_an_edge_is_as_in_float64_and_as_captured(name: str) -> None:
     function, operands = EDGES[name]
     truth, ours = ways(function, *operands)
-    assert _worst(ours, truth, 1.3e-6, 1e-5)[0] <= 1
+    assert worst_of(ours, truth, 1.3e-6, 1e-5)[0] <= 1
     assert [g is None for g in ours.gradients] == [g is None for g in truth.gradients]
 
 

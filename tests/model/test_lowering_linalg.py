@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tallystick.errors import UnsupportedOperatorError  # noqa: E402
 from tallystick_bench.opdb.case import Case  # noqa: E402
-from tallystick_bench.opdb.verdict import _same_bits, _worst  # noqa: E402
+from tallystick_bench.opdb.verdict import same_bits, worst_of  # noqa: E402
 
 
 class Sample:
@@ -68,10 +68,10 @@ def test_linear_algebra(name):
         case = Case(SYMMETRIC[name], Sample(a))
         truth = case.truth()
         ours = case.ours()
-        error, where = _worst(ours, truth, 2e-4, 2e-5)
+        error, where = worst_of(ours, truth, 2e-4, 2e-5)
         assert error <= 1, (where, error)
         assert not ours.arithmetic
-        assert not _same_bits(ours, case.captured())
+        assert not same_bits(ours, case.captured())
 
 
 def test_a_singular_matrix():

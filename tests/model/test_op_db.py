@@ -61,13 +61,13 @@ def test_float32s_own_rounding_is_told_from_a_fault(entries, monkeypatch):
 
     found = judge(entries["addcdiv"])
     assert found.verdict == "beyond" and found.torchs > 1, found.why
-    worst = verdict._worst
+    worst = verdict.worst_of
 
     def near(got, truth, rtol, atol):
         error, name = worst(got, truth, rtol, atol)
         return min(error, 1.5 if got.kernels else 0.9), name
 
-    monkeypatch.setattr(verdict, "_worst", near)
+    monkeypatch.setattr(verdict, "worst_of", near)
     assert judge(entries["addcdiv"]).verdict == "wrong"
 
 

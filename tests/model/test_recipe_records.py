@@ -74,7 +74,7 @@ def test_masked_words() -> None:
 
 @exact_environment()
 def test_synthetic_vectors_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classify, "_SUM_BYTES", 7 * 5 * 4 + 3)
+    monkeypatch.setattr(classify, "SUM_BYTES", 7 * 5 * 4 + 3)
     found = classify.synthetic(5, 3, 40, 4)
     centres = normal(4, 1 << 20, (3, 5), 1.0)
     whole = centres[found["y"]] + normal(4, (1 << 20) + 1, (40, 5), 1.0)

@@ -57,7 +57,7 @@ class _Heir(_Base):
 
 def _row(monkeypatch: pytest.MonkeyPatch, owner: str, name: str) -> None:
     row = Replaced(owner, (name,), "A test.")
-    monkeypatch.setitem(replaced._BY_NAME, (owner, name), row)
+    monkeypatch.setitem(replaced.REPLACED_BY_NAME, (owner, name), row)
 
 
 @pytest.mark.parametrize("name", ["own", "inherited"])

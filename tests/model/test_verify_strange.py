@@ -89,6 +89,6 @@ def test_weights_of_another_size_are_not_made(
     def allocated(*_: object) -> None:
         raise AssertionError("the weights were made")
 
-    monkeypatch.setattr("tallystick.job.recipes.classify._init", allocated)
+    monkeypatch.setattr("tallystick.job.recipes.classify.init_arrays", allocated)
     with pytest.raises(DigestMismatchError, match="program"):
         verify_job(job)

@@ -68,7 +68,7 @@ class Nudged:
     def __init__(self, seed: int) -> None:
         self.name = f"{type(self).__name__.lower()} {seed}"
         self._rng = np.random.default_rng(seed)
-        probe._probed.add((type(self), self.name))
+        probe.probed.add((type(self), self.name))
 
     def _parts(self, shape: tuple[int, ...]) -> Array:
         """By what part of E each result is moved."""

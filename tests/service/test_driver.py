@@ -19,7 +19,7 @@ from tallystick.delegation.entries import Answered, Entry
 from tallystick.delegation.session import LOST, Session
 from tallystick.delegation.turns import Needs, Play, Reply, Turn, sign_turn
 from tallystick.job.job import Job
-from tallystick.service.driver import Driver, _Arrival, session_clock
+from tallystick.service.driver import Arrival, Driver, session_clock
 
 Pair = tuple[Player, Player]
 
@@ -91,7 +91,7 @@ def test_the_moment_of_a_step_is_taken_before_the_thread_begins(
         driver.arbiter.tick = noted  # type: ignore[method-assign]
         with Late(1) as thread:
             await driver._step(thread)
-            await driver._queue.put(_Arrival(time[0], driver.seats[0], None))
+            await driver._queue.put(Arrival(time[0], driver.seats[0], None))
             await driver._step(thread)
 
     with hosts(MEMORY, pair, tmp_path) as at:

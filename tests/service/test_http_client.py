@@ -16,7 +16,7 @@ from tallystick.delegation.turns import Message, Refusal, Working
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover.registered import Registered
-from tallystick.service.client import LogSource, UnreachableError, _decoded, check_url
+from tallystick.service.client import LogSource, UnreachableError, check_url, decoded_body
 
 
 def test_replies_come_through(
@@ -135,7 +135,7 @@ def test_a_busy_server_says_when_it_wants_to_be_asked(status: int, text: str, af
     """A server at its bounds has not refused the turn: the referee asks again."""
     response = httpx2.Response(status, headers={"retry-after": text})
     with pytest.raises(UnreachableError) as error:
-        _decoded(response, b"")
+        decoded_body(response, b"")
     assert error.value.after == after
 
 

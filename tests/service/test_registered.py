@@ -341,15 +341,15 @@ def test_a_fault_while_the_game_is_followed_starves_no_party(
         for seat, query in sorted(game.pending.items()):
             game.receive(seat, pair[seat].answer(query))
     turn = script.play(game, 0, commitments)
-    judge_round = Referee._judge_round
+    judge_round = Referee.judge_round
 
     def fails(_: Referee) -> None:
         raise fault
 
-    monkeypatch.setattr(Referee, "_judge_round", fails)
+    monkeypatch.setattr(Referee, "judge_round", fails)
     with pytest.raises(type(fault)):
         party.reply(turn)
-    monkeypatch.setattr(Referee, "_judge_round", judge_round)
+    monkeypatch.setattr(Referee, "judge_round", judge_round)
     assert said(party.reply(turn, LONG)) == pair[0].party.answer(game.pending[0])
 
 

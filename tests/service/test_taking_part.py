@@ -11,7 +11,7 @@ from service.parties import REFEREE, A, B, Player
 from service.transports import now
 
 from tallystick.cli.main import run as main
-from tallystick.cli.referee import _Held
+from tallystick.cli.referee import HeldEvidence
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.turns import Card
 from tallystick.disk.entry_log import EntryLog
@@ -27,9 +27,9 @@ class Naming(Direct):
         return Card(REFEREE.public, self.party.terms.digest, False)
 
 
-def _held(job: Job, players: tuple[Player, ...], log: Any = None) -> _Held:
+def _held(job: Job, players: tuple[Player, ...], log: Any = None) -> HeldEvidence:
     urls = [f"http://x:{n + 1}" for n in range(len(players))]
-    return _Held(job.terms, REFEREE, log, rules(job, players), 300, urls, None, None, True)
+    return HeldEvidence(job.terms, REFEREE, log, rules(job, players), 300, urls, None, None, True)
 
 
 # A card that names the referee's key leaves its own link out, and stops no session.

@@ -32,7 +32,7 @@ def written(directory: Path, count: int) -> list[bytes]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No flush waits for the disk here; tests/crash/test_crash_entry_log.py counts them."""
-    monkeypatch.setattr(files._Os, "fsync", staticmethod(lambda descriptor: None))
+    monkeypatch.setattr(files.OsCalls, "fsync", staticmethod(lambda descriptor: None))
 
 
 @pytest.fixture

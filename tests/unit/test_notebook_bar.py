@@ -118,7 +118,7 @@ def test_steps_time_left_and_what_it_is_told(
     logreg_run: RunSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = api.load_job(logreg_run.directory / "job")
-    monkeypatch.setattr("tallystick.terminal.notebook_bar._INTERVAL_S", 0.0)
+    monkeypatch.setattr("tallystick.terminal.notebook_bar.INTERVAL_S", 0.0)
     cell = Cell()
     with NotebookBar("train", cell.display) as bar:
         bar.begin(job, 0)

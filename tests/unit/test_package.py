@@ -49,9 +49,9 @@ def test_openblas_is_told_not_to_spin_before_numpy_loads(given: str | None) -> N
 
 
 def test_every_public_name_stands_in_one_file() -> None:
-    for name in set(tallystick.__all__) - set(tallystick._ADAPTERS):
+    for name in set(tallystick.__all__) - set(tallystick.ADAPTERS):
         assert getattr(tallystick, name) is getattr(api, name)
-    for name in tallystick._ADAPTERS:  # of libraries that may be missing
+    for name in tallystick.ADAPTERS:  # of libraries that may be missing
         assert getattr(tallystick, name).__name__ == name
     assert set(tallystick.__all__) < set(dir(tallystick))
     with pytest.raises(AttributeError, match="no_such_name"):

@@ -44,8 +44,8 @@ def declared() -> Iterator[None]:
 
 
 def withdrawn() -> None:
-    contracts._families.pop(Toy.name, None)
-    contracts._found.cache_clear()
+    contracts.families_by_name.pop(Toy.name, None)
+    contracts.found_contract.cache_clear()
 
 
 withdrawn()  # the import above has declared it

@@ -15,7 +15,7 @@ from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.numerics.values.graph import Condition, Expr, interned
 from tallystick.numerics.values.positions import Factor, Part
-from tallystick.opening.parts import _Opened
+from tallystick.opening.parts import OpenedElement
 from tallystick.opening.quantity import RefusedOperandsError, Site
 from tallystick.opening.values import WholeSource, value_of
 
@@ -109,7 +109,7 @@ class Call:
         self.outputs = [np.zeros(shape, DTYPES[dtype]) for dtype, shape in given]
         self.types = tuple(TensorType(dtype, tuple(shape)) for dtype, shape in given)
 
-    def opened(self, out: int, element: int) -> _Opened:
+    def opened(self, out: int, element: int) -> OpenedElement:
         """The package's interpreter."""
         group = self.group
         spec = OpSpec("example", lambda *_: (), "", tuple(group["operands"]), "composite")
@@ -117,7 +117,7 @@ class Call:
             None if x is None else TensorType(t[0], x.shape)
             for x, t in zip(self.operands, self.call["inputs"], strict=True)
         )
-        return _Opened(Site("example", self.attrs, types, self.types, out, element), spec)
+        return OpenedElement(Site("example", self.attrs, types, self.types, out, element), spec)
 
     def read(self) -> Opened:
         """The table's reader."""

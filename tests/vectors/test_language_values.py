@@ -65,7 +65,7 @@ def by_numpy(group: dict[str, Any], columns: list[Array]) -> Array:
 def by_torch(group: dict[str, Any], columns: list[Array]) -> Array:
     value = value_of(group)
     operands = {"abc"[k]: torch.from_numpy(x.copy()) for k, x in enumerate(columns)}
-    meaning = pointwise._meaning("", {}, operands)
+    meaning = pointwise.meaning_of("", {}, operands)
     found = meaning(value, tuple(meaning(leaf, ()) for leaf in value.of))
     return found.numpy()
 
@@ -74,7 +74,7 @@ def torch_takes(group: dict[str, Any]) -> bool:
     """True for what forms have that round nothing, on binary32 and integers."""
     if {"f64", "bf16", "f16"} & {*group["of"], group["dtype"]} or rounds(value_of(group)):
         return False
-    return group["kind"] in (*pointwise._PRIMITIVES, "convert")
+    return group["kind"] in (*pointwise.PRIMITIVES, "convert")
 
 
 INTERPRETERS: dict[str, Callable[[dict[str, Any], list[Array]], Array]] = {
@@ -163,11 +163,11 @@ def test_a_constant_and_a_size() -> None:
             if group["kind"] == "constant":
                 value = float.fromhex(number) if isinstance(number, str) else number
                 leaf = Expr("constant", dtype, number=value)
-                mine = elements._meaning("", {}, {}, {})(leaf, ())
+                mine = elements.meaning_of("", {}, {}, {})(leaf, ())
                 theirs = reader.literal(number, dtype)
                 assert texts(np.atleast_1d(theirs), dtype) == [wanted], number
             elif group["kind"] == "size":
-                mine = elements._meaning("", {}, {}, {"x": number})(
+                mine = elements.meaning_of("", {}, {}, {"x": number})(
                     Expr("size", "f32", name="x"), ()
                 )
             else:

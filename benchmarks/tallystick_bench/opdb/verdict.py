@@ -84,14 +84,14 @@ def _pairs(a: Results, b: Results) -> list[tuple[str, Any, Any]]:
     return named + [(f"gradient {i}", x, y) for i, (x, y) in enumerate(gradients)]
 
 
-def _worst(got: Results, truth: Results, rtol: float, atol: float) -> tuple[float, str]:
+def worst_of(got: Results, truth: Results, rtol: float, atol: float) -> tuple[float, str]:
     if len(got.outputs) != len(truth.outputs) or len(got.gradients) != len(truth.gradients):
         return float("inf"), "number of results"
     found = [(excess(x, y, rtol, atol), name) for name, x, y in _pairs(got, truth)]
     return max(found, default=(0.0, ""))
 
 
-def _same_bits(eager: Results, captured: Results) -> str:
+def same_bits(eager: Results, captured: Results) -> str:
     """The first result whose bits differ, or nothing."""
     outputs = [o for o in eager.outputs if o is not None]
     eager = Results(outputs, eager.gradients)
@@ -158,13 +158,13 @@ class _Judge:
         if ours.arithmetic:
             self.note("wrong", f"sample {number}: ATen computed {', '.join(ours.arithmetic)}")
             return
-        worst, where = _worst(ours, truth, self.rtol, self.atol)
+        worst, where = worst_of(ours, truth, self.rtol, self.atol)
         if case.random:
             self.note("random", f"draws by {case.random}")
             return
         self.error = max(self.error, worst)
         if worst > 1:
-            theirs, _ = _worst(case.torchs(), truth, self.rtol, self.atol)
+            theirs, _ = worst_of(case.torchs(), truth, self.rtol, self.atol)
             self.torchs = max(self.torchs, theirs)
             verdict = "beyond" if theirs >= _OWN * worst else "wrong"
             text = f"{worst:.3g} tolerances, torch's float32 {theirs:.3g}"
@@ -173,7 +173,7 @@ class _Judge:
         captured = self._captured(case)
         if captured is None:
             return
-        different = _same_bits(ours, captured)
+        different = same_bits(ours, captured)
         if different:
             self.note("wrong", f"sample {number}, {different}: eager and captured bits differ")
         else:

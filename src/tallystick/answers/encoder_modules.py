@@ -135,13 +135,13 @@ def _made(encoding: Encoding, module: Any, given: Mapping[str, Tensor], present:
 
 
 def _embedding(encoding: Encoding, rows: Tensor, present: Tensor, count: Tensor) -> Tensor:
-    pooled = _pooled(rows, present, count, encoding.mode)
+    pooled = pooled_rows(rows, present, count, encoding.mode)
     if not encoding.normalised:
         return pooled
     return pooled / (pooled * pooled).sum().sqrt().clamp(min=_SMALLEST_LENGTH)
 
 
-def _pooled(rows: Tensor, present: Tensor, count: Tensor, mode: str | None) -> Tensor:
+def pooled_rows(rows: Tensor, present: Tensor, count: Tensor, mode: str | None) -> Tensor:
     if mode == "cls":
         return rows[0]
     there = present[:, None]

@@ -141,7 +141,7 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
             f"The envelope contains {envelope.payload_type[:80]!r}, not the receipt of an answer.",
             "Pass a receipt.",
         )
-    receipt, signature = _parsed(envelope.payload)
+    receipt, signature = parsed_receipt(envelope.payload)
     if [s.key_id for s in envelope.signatures] != [receipt.signer.key_id]:
         raise SignatureInvalidError(
             "The receipt does not have exactly one signature, by the signer that it names.",
@@ -157,7 +157,7 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
     return SignedReceipt(receipt, signature, verified.trusted, data)
 
 
-def _parsed(payload: bytes) -> tuple[AnswerReceipt, bytes]:
+def parsed_receipt(payload: bytes) -> tuple[AnswerReceipt, bytes]:
     """The receipt in a payload, and its signature of the run commitment, not yet verified."""
     top = Members(parse_canonical_json(payload, "receipt", LIMITS.receipt_bytes), _malformed)
     top.only(*_MEMBERS)

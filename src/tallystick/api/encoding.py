@@ -37,7 +37,7 @@ from tallystick.program.runner import StepInputs
 
 _DAY_MS = 24 * 60 * 60 * 1000
 # Texts of one call from which on the engine pays, which takes a second or more to open.
-_MANY = 32
+MANY_TEXTS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ class Encoder:
     def values(self, jobs: Sequence[EncodingJob]) -> list[Array]:
         """The values of the text of each job. A text of more places than a pass has rows is
         computed by the program of its bucket."""
-        if len(jobs) < _MANY and "engine" not in self.__dict__:
+        if len(jobs) < MANY_TEXTS and "engine" not in self.__dict__:
             return [self._values(job) for job in jobs]
         engine = self.engine
         short = [job.text for job in jobs if len(job.text) <= engine.longest]

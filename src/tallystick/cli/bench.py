@@ -23,7 +23,7 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.installed import checkout
 from tallystick.job.recipes.settings import parse_pairs
 
-_PACKAGE = "tallystick_bench"
+BENCH_PACKAGE = "tallystick_bench"
 # Each option belongs to one benchmark.
 _OPTIONS = {
     "gemm": ("shapes", "device"),
@@ -44,17 +44,17 @@ _SPELLING = {
 def benchmarks() -> ModuleType:
     """The package of the benchmarks. Raises UsageError where there is none."""
     home = checkout()
-    if home is not None and (home / "benchmarks" / _PACKAGE).is_dir():
+    if home is not None and (home / "benchmarks" / BENCH_PACKAGE).is_dir():
         # The checkout's package comes first: an installed one may be another checkout's.
         beside = str(home / "benchmarks")
         if beside not in sys.path:
             sys.path.insert(0, beside)
-    if importlib.util.find_spec(_PACKAGE) is None:
+    if importlib.util.find_spec(BENCH_PACKAGE) is None:
         raise UsageError(
             "The benchmarks are not installed. They are not part of the tallystick package.",
             "Run `pip install ./benchmarks` in a checkout of Tallystick's source.",
         )
-    return importlib.import_module(_PACKAGE)
+    return importlib.import_module(BENCH_PACKAGE)
 
 
 def _on_device(name: str) -> bool:

@@ -228,12 +228,12 @@ def referee(
     note(f"Each party has {human_seconds(rules.game_budget / 1000)} in a game, and at least "
          f"{human_seconds(rules.extension / 1000)} for each answer.")  # fmt: skip
     with EntryLogWriter(target) as log:
-        held = _Held(terms, private, log, rules, sealing, urls, tls_ca, listen, as_json)
+        held = HeldEvidence(terms, private, log, rules, sealing, urls, tls_ca, listen, as_json)
         driver = asyncio.run(held.hold())
     _finish(driver, target, as_json)
 
 
-class _Held:
+class HeldEvidence:
     """One call of the command."""
 
     def __init__(

@@ -29,7 +29,7 @@ from tallystick.limits import LIMITS
 SCHEMA_TAG = tag("schema/1")
 DATA_TAG = tag("data/1")
 
-_BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def record_leaf_hashes(
     _check_names(schema, columns)
     count = _count(schema, columns)
     size = schema.record_size
-    per_block = max(1, _BLOCK_BYTES // size)
+    per_block = max(1, BLOCK_BYTES // size)
     out = []
     rows = (scratch or HashScratch()).rows(min(count, per_block), size)
     for start in range(0, count, per_block):

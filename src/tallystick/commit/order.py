@@ -57,7 +57,7 @@ ORDER_TAG = tag("order/1")
 ROUNDS = 16  # 8 and 12 are measurably uneven over the orders of 5 and 6 records, 16 is not
 
 # Epochs of at most this many records are permuted at once and kept. Only speed depends on it.
-_TABLE_RECORDS = 1 << 16
+TABLE_RECORDS = 1 << 16
 _TABLES_KEPT = 4
 # numpy's cost per call outweighs its vectors below about this many positions.
 _SCALAR_BELOW = 12
@@ -167,7 +167,7 @@ def records_at(seed: int | None, n_records: int, first: int, size: int) -> I64:
     while done < size:
         epoch, start = divmod(first + done, n_records)
         count = min(size - done, n_records - start)
-        if n_records <= _TABLE_RECORDS:
+        if n_records <= TABLE_RECORDS:
             part = _epoch_table(seed, epoch, n_records)[start : start + count]
         else:
             positions = np.arange(start, start + count, dtype=np.int64)

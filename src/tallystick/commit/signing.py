@@ -51,8 +51,8 @@ RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
 # OpenSSL answers "invalid" also when memory is short. A signature is refused only after this many
 # refusals. After each of them the library must accept a known good signature: RFC 8032, 7.1.
 _REFUSALS = 2
-_KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
-_KNOWN_SIGNATURE = bytes.fromhex(
+KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+KNOWN_SIGNATURE = bytes.fromhex(
     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
     "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
 )
@@ -65,9 +65,9 @@ _COFACTOR_ONLY = bytes.fromhex(
 
 
 @cache
-def _check_the_equation() -> None:
+def check_the_equation() -> None:
     """Raises MachineFaultError where the library multiplies by the cofactor (9.1.2)."""
-    if PublicKey(_KNOWN_KEY)._verified(_COFACTOR_ONLY, b""):
+    if PublicKey(KNOWN_KEY).library_verifies(_COFACTOR_ONLY, b""):
         raise MachineFaultError(
             "The Ed25519 of this machine's `cryptography` takes another equation than OpenSSL's.",
             "Install a build of `cryptography` with OpenSSL.",
@@ -109,17 +109,17 @@ class PublicKey:
         if unfit_point(signature[:32]):
             return False
         for _ in range(_REFUSALS):
-            if self._verified(signature, message):
-                _check_the_equation()
+            if self.library_verifies(signature, message):
+                check_the_equation()
                 return True
-            if not PublicKey(_KNOWN_KEY)._verified(_KNOWN_SIGNATURE, b""):
+            if not PublicKey(KNOWN_KEY).library_verifies(KNOWN_SIGNATURE, b""):
                 raise MachineFaultError(
                     "This machine cannot verify signatures at the moment.",
                     "Free memory, then try again.",
                 )
         return False
 
-    def _verified(self, signature: bytes, message: bytes) -> bool:
+    def library_verifies(self, signature: bytes, message: bytes) -> bool:
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):

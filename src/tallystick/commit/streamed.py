@@ -80,7 +80,7 @@ def joined_root(parts: Iterable[tuple[range, Sequence[bytes]]]) -> bytes:
 # Leaves whose subtree the native core closes at once: 128 KiB of hashes.
 _LEVEL = 12
 _CHUNK = HASH_BYTES << _LEVEL
-_PROOF_BYTES = 16 << 20
+PROOF_BYTES = 16 << 20
 
 
 class RootStream:
@@ -142,7 +142,7 @@ class RecordStream:
         """With `keep`, `tree` may follow."""
         self.schema = schema
         # Records of a proof are hashed again: some MiB of them, and never more than a chunk.
-        self._level = min(_LEVEL, max(0, (_PROOF_BYTES // schema.record_size).bit_length() - 1))
+        self._level = min(_LEVEL, max(0, (PROOF_BYTES // schema.record_size).bit_length() - 1))
         self._leaves = RootStream(self._level if keep else None)
         self._scratch = HashScratch()
 

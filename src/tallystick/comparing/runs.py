@@ -82,9 +82,9 @@ class RunsComparison:
             "job digests": [run.job.digest.hex() for run in self.both],
             "steps": [run.steps for run in self.both],
         }
-        if self._same_records():
+        if self.same_records():
             return self._agreed(compared)
-        start = self._start = self._last_equal()
+        start = self._start = self.last_equal()
         compared["equal up to step"] = start
         ended = self._walk(start, min(a.steps, b.steps))
         if ended is None and self.one_job and self._records_agree():
@@ -115,7 +115,7 @@ class RunsComparison:
         )
 
     # -- by the records ------------------------------------------------------------------------
-    def _same_records(self) -> bool:
+    def same_records(self) -> bool:
         a, b = self.both
         return (
             self.one_job
@@ -178,7 +178,7 @@ class RunsComparison:
         apart = [name for name, state in zip(PARTIES, states, strict=True) if state.root() != root]
         return f"the file of {apart[0]}" if root is not None and len(apart) == 1 else "one file"
 
-    def _last_equal(self) -> int:
+    def last_equal(self) -> int:
         """The last step at which both runs have recorded one state; 0 where they have none."""
         ours, theirs = (dict(run.journal.checkpoints) for run in self.both)
         common = sorted(set(ours) & set(theirs))

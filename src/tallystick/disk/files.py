@@ -35,7 +35,7 @@ Chunk = Any  # bytes, memoryview or a C-contiguous numpy array
 TEMPORARY_SUFFIX = ".part"
 
 
-class _Os:
+class OsCalls:
     """The calls to the operating system. The crash tests replace them one by one."""
 
     @staticmethod
@@ -51,7 +51,7 @@ class _Os:
         os.replace(source, target)
 
 
-OS = _Os()
+OS = OsCalls()
 
 
 def write_all(descriptor: int, data: Chunk) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-_MEMINFO = Path("/proc/meminfo")
+MEMINFO = Path("/proc/meminfo")
 _OWN_PAGES = Path("/proc/self/statm")
-_OWN_GROUP = Path("/proc/self/cgroup")
-_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUP = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 # The files of a limit and of what is used: of control groups version 2, and 1.
 _Files = tuple[tuple[str, str], ...]
 _FILES: _Files = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
@@ -23,7 +23,7 @@ def spare_memory() -> int:
     A control group bounds all groups below it, so this process's and all above it count."""
     found = 0
     with suppress(OSError, ValueError, IndexError):
-        for line in _MEMINFO.read_text("ascii").splitlines():
+        for line in MEMINFO.read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 found = int(line.split()[1]) << 10
     for directory, files in _groups():
@@ -49,16 +49,16 @@ def _groups() -> Iterator[tuple[Path, _Files]]:
     that are not there say nothing.
     """
     try:
-        lines = _OWN_GROUP.read_text("utf-8", "replace").splitlines()
+        lines = OWN_GROUP.read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = ["0::/"]
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         if not controllers:
-            root, files = _GROUPS, _FILES
+            root, files = CGROUPS, _FILES
         elif "memory" in controllers.split(","):
-            root, files = _GROUPS / "memory", _FILES_1
+            root, files = CGROUPS / "memory", _FILES_1
         else:
             continue
         group = PurePosixPath("/" + name.lstrip("/"))

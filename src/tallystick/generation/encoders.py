@@ -73,7 +73,7 @@ class ModelEncoder:
 
 
 @dataclass(frozen=True)
-class _SameLength:
+class SameLength:
     """Texts of the same number of places, one after the other, from row `first` on."""
 
     first: int
@@ -90,15 +90,15 @@ class _Pass:
     """The texts of a pass, by their numbers, and their rows."""
 
     numbers: list[int] = field(default_factory=list)
-    runs: list[_SameLength] = field(default_factory=list)
+    runs: list[SameLength] = field(default_factory=list)
     count: int = 0
 
     def add(self, number: int, places: int) -> None:
-        last = self.runs[-1] if self.runs else _SameLength(0, 0, 0)
+        last = self.runs[-1] if self.runs else SameLength(0, 0, 0)
         if last.places == places:
-            self.runs[-1] = _SameLength(last.first, last.texts + 1, places)
+            self.runs[-1] = SameLength(last.first, last.texts + 1, places)
         else:
-            self.runs.append(_SameLength(self.count, 1, places))
+            self.runs.append(SameLength(self.count, 1, places))
         self.numbers.append(number)
         self.count += places
 
@@ -237,7 +237,7 @@ class _TextAttention:
         values, out = operand(inputs, 1)[:, :, 0], outputs[0][:, :, 0]
         (scores, of_scores), (weights, of_weights), (sums, of_sums) = self._calls
         for run in self.given.runs:
-            q, k, v = (_by_text(x, run) for x in (self._queries, self._keys, values))
+            q, k, v = (by_text(x, run) for x in (self._queries, self._keys, values))
             s = np.empty((*q.shape[:3], run.places), np.float32)
             made = np.empty((*q.shape[:3], v.shape[3]), np.float32)
             scores(of_scores, [q, k, None], [s])
@@ -247,7 +247,7 @@ class _TextAttention:
         out[self.given.count :] = 0
 
 
-def _by_text(rows: Array, run: _SameLength) -> Array:
+def by_text(rows: Array, run: SameLength) -> Array:
     """[texts, heads, places, elements] of [rows, heads, elements]."""
     found = rows[run.rows].reshape(run.texts, run.places, *rows.shape[1:])
     return np.ascontiguousarray(found.transpose(0, 2, 1, 3))

@@ -108,7 +108,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _meaning(
+def meaning_of(
     op: str, operands: Mapping[str, Array], attrs: Attrs, sizes: Mapping[str, int]
 ) -> Callable[[Expr, tuple[Any, ...]], Any]:
     def of(value: Expr, parts: tuple[Any, ...]) -> Any:
@@ -161,7 +161,7 @@ def element_values(
     named = dict(zip((name.rstrip("?") for name in spec.operands), operands, strict=False))
     there = {name: x for name, x in named.items() if x is not None}
     counted = {name: x.size for name, x in there.items()} | dict(sizes or {})
-    meaning = _meaning(spec.name, there, attrs, counted)
+    meaning = meaning_of(spec.name, there, attrs, counted)
     with np.errstate(all="ignore"):
         shape = np.broadcast_shapes(*(x.shape for x in there.values()))
         refused = [] if form.refused is None or 0 in shape else [form.refused]

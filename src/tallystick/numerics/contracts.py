@@ -167,18 +167,18 @@ class ContractSettings:
 
 
 # --- the contracts of this build ------------------------------------------------------------------
-_families: dict[str, type[Contract]] = {}
+families_by_name: dict[str, type[Contract]] = {}
 Family = TypeVar("Family", bound=type[Contract])
 
 
 def contract_family(family: Family) -> Family:
     """Declare a contract: a decorator of its class."""
-    for other in _families.values():
+    for other in families_by_name.values():
         shared = {other.name, other.draft} & {family.name, family.draft}
         if shared and other.__module__ != family.__module__:
             raise ValueError(f"contract {min(shared)} is declared twice")
-    _families[family.name] = family
-    _found.cache_clear()
+    families_by_name[family.name] = family
+    found_contract.cache_clear()
     return family
 
 
@@ -191,7 +191,7 @@ def families() -> Mapping[str, type[Contract]]:
     def place(family: type[Contract]) -> int:
         return rooms.index(family.__module__) if family.__module__ in rooms else len(rooms)
 
-    return {family.name: family for family in sorted(_families.values(), key=place)}
+    return {family.name: family for family in sorted(families_by_name.values(), key=place)}
 
 
 def find_contract(name: str) -> Contract:
@@ -200,11 +200,11 @@ def find_contract(name: str) -> Contract:
     `name` is the short name or the full one, with any numbers in any order. The other numbers are
     the defaults.
     """
-    return _found(name)
+    return found_contract(name)
 
 
 @lru_cache(maxsize=256)
-def _found(name: str) -> Contract:
+def found_contract(name: str) -> Contract:
     called, *parts = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
     family = next((f for f in families().values() if called in (f.name, f.draft)), None)
     if family is None:

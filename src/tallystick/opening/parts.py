@@ -113,7 +113,7 @@ def _below(roots: tuple[Expr, ...], first: tuple[Part, ...] = ()) -> list[Part]:
     return parts_below(roots, first)
 
 
-class _Opened:
+class OpenedElement:
     """The parts of one site; each becomes one quantity."""
 
     def __init__(self, site: Site, spec: OpSpec) -> None:
@@ -221,7 +221,7 @@ class _Opened:
         (of,), count = part.of, self._count(part)
 
         def term(i: int) -> Quantity:
-            return _Opened(replace(self.site, element=i), self.spec).quantity(of)
+            return OpenedElement(replace(self.site, element=i), self.spec).quantity(of)
 
         def each(source: Source, _: Needs, index: Index) -> Array:
             found = [value_of(term(int(i)), source) for i in index]
@@ -460,14 +460,14 @@ class _Opened:
         return axis_of(self.site.op, held, rank)
 
 
-def _opened(site: Site) -> tuple[_Opened, Part]:
+def _opened(site: Site) -> tuple[OpenedElement, Part]:
     """The site's parts, and that which is the element."""
     spec = lookup(site.op)
     mask = site.attrs.get(spec.masked_by)
     first = site.type_of(0) if site.inputs else site.outputs[0]
     parts = spec.parts[first.dtype if first.dtype in spec.parts else MOVED]
     there = [part for k, part in enumerate(parts) if not isinstance(mask, tuple) or mask[k]]
-    return _Opened(site, spec), there[site.out]
+    return OpenedElement(site, spec), there[site.out]
 
 
 def summed(site: Site) -> Summed:

@@ -36,7 +36,7 @@ _BITS = 21  # bits of an operand: 2·21 + log2(512) < 53
 # (M, K, N): vectors, thin and odd matrices, and some so large that a library changes its algorithm.
 _SHAPES = ((1, 300, 1), (1, 512, 65), (67, 129, 1), (40, 257, 33), (520, 512, 544))
 _ROWS = 4  # distinct rows of integers; the expected product needs no more
-_probed: set[tuple[type, str]] = set()
+probed: set[tuple[type, str]] = set()
 
 
 def _operands(m: int, k: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,9 +88,9 @@ def probe(engine: ProductEngine) -> None:
 def check_engine(engine: ProductEngine) -> None:
     """Call `probe` once for each process and engine."""
     key = (type(engine), engine.name)
-    if key not in _probed:
+    if key not in probed:
         probe(engine)
-        _probed.add(key)
+        probed.add(key)
 
 
 # --- threads (1.7) --------------------------------------------------------------------------------

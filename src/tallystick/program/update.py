@@ -110,7 +110,7 @@ def beta_slots(group: str = "") -> tuple[str, str]:
 
 
 # -- SGD, Adam and AdamW: one node per parameter (NUMERICS 11) -------------------------------------
-def _adam_attrs(optimizer: Adam, name: str, shape: tuple[int, ...]) -> dict[str, float]:
+def adam_attrs(optimizer: Adam, name: str, shape: tuple[int, ...]) -> dict[str, float]:
     return {
         "beta1": float(optimizer.betas[0]),
         "beta2": float(optimizer.betas[1]),
@@ -123,12 +123,12 @@ def _adam(optimizer: Adam, name: str, gradient: Value, given: Given) -> dict[str
     op = "tallystick.adamw_step" if isinstance(optimizer, AdamW) else "tallystick.adam_step"
     operands = [given.parameter(name), gradient, given.slot("m", name), given.slot("v", name)]
     operands += [given.scalars[LEARNING_RATE], *given.powers]
-    attrs = _adam_attrs(optimizer, name, given.shape(name))
+    attrs = adam_attrs(optimizer, name, given.shape(name))
     outputs = given.b.emit(op, [*operands, given.coefficient], **attrs)
     return dict(zip((f"param.{name}", f"opt.m.{name}", f"opt.v.{name}"), outputs, strict=True))
 
 
-def _sgd(optimizer: SGD, name: str, gradient: Value, given: Given) -> dict[str, Value]:
+def sgd_update(optimizer: SGD, name: str, gradient: Value, given: Given) -> dict[str, Value]:
     outputs = given.b.emit(
         "tallystick.sgd_step",
         [
@@ -156,7 +156,7 @@ _ADAM = Family(
     powers=lambda _: True,
 )
 _FAMILIES: dict[type, Family] = {
-    SGD: Family(_sgd_slots, lambda *given: _sgd(*given)),
+    SGD: Family(_sgd_slots, lambda *given: sgd_update(*given)),
     Adam: _ADAM,
     AdamW: _ADAM,
     RMSprop: RMSPROP,
@@ -214,7 +214,7 @@ def update_scalars(optimizer: Optimizers, group: str = "") -> dict[str, Scalar]:
     return found
 
 
-def _clip_coefficient(
+def clip_coefficient(
     b: Builder, gradients: Mapping[str, Value], clip_norm: float
 ) -> tuple[Value, Value]:
     """NUMERICS 11.6 over the gradients in bytewise parameter-name order (PROGRAM 5.4)."""
@@ -243,9 +243,9 @@ def emit_update(
         gradients = {n: b.one("aten.clamp", [gradients[n]], **limits) for n in sorted(gradients)}
     coefficient: Value | None = None
     if gradients and clip.norm is not None:
-        coefficient, metrics["grad_norm"] = _clip_coefficient(b, gradients, clip.norm)
+        coefficient, metrics["grad_norm"] = clip_coefficient(b, gradients, clip.norm)
     elif gradients and clip.report:
-        _, metrics["grad_norm"] = _clip_coefficient(b, gradients, 1.0)
+        _, metrics["grad_norm"] = clip_coefficient(b, gradients, 1.0)
     changed: dict[str, Value] = {}
     types = {name: b.type_of(value) for name, value in gradients.items()}
     for own, one, names in parts_of(optimizer, types, group):

@@ -22,7 +22,7 @@ def _filter(weight: TensorType) -> int:
 
 
 # Operator of class dot -> terms, from the types of its operands and outputs.
-_TERMS: dict[str, Callable[[Types, Types], int]] = {
+TERMS_OF: dict[str, Callable[[Types, Types], int]] = {
     "aten.mm": lambda a, out: out[0].numel * a[0].shape[-1],
     "aten.addmm": lambda a, out: out[0].numel * a[1].shape[-1],
     "aten.bmm": lambda a, out: out[0].numel * a[0].shape[-1],
@@ -31,16 +31,16 @@ _TERMS: dict[str, Callable[[Types, Types], int]] = {
 }
 
 
-def _node_terms(program: Program, node: Node) -> int:
+def node_terms(program: Program, node: Node) -> int:
     operands = [program.type_of(v) for v in node.inputs if v is not None]
     elements = sum(t.numel for t in (*operands, *node.out_types))
-    product = _TERMS.get(node.op)
+    product = TERMS_OF.get(node.op)
     return elements if product is None else elements + product(operands, node.out_types)
 
 
 def step_terms(program: Program) -> int:
     """Products and elements that a step of `program` computes, about."""
-    return sum(times(program, n) * _node_terms(program, program.nodes[n]) for n in kinds(program))
+    return sum(times(program, n) * node_terms(program, program.nodes[n]) for n in kinds(program))
 
 
 def step_milliseconds(program: Program) -> int:

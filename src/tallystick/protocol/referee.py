@@ -120,7 +120,7 @@ class Referee:
             return
         self._said[party][answer.query], self._answers[party] = message, answer
         if not self.pending:
-            self._judge_round()
+            self.judge_round()
 
     def expects(self, party: int, message: bytes) -> bool:
         """Whether `receive` would take the message in; False for an answer that was there before.
@@ -175,7 +175,7 @@ class Referee:
             raise CorruptFileError("This answer is of another game.", "Refuse it.")
         return answer
 
-    def _judge_round(self) -> None:
+    def judge_round(self) -> None:
         """All answers are there: convict for malformed or missing ones (2.7, 2.8), or go on."""
         bodies: dict[int, Body] = {}
         guilt: dict[int, tuple[str, str]] = {}

@@ -21,7 +21,7 @@ _WAITING = 16
 # (PROTOCOL 6.15), and answers that only copy the run's files, whoever asks. A share makes room in
 # itself alone. So strangers push out no answer to a game, and the copy of a whole log pushes out
 # nothing but answers of its kind.
-_ROOM = (64 << 20, 64 << 20, 1 << 20)
+ANSWERS_ROOM = (64 << 20, 64 << 20, 1 << 20)
 TO_GAMES, TO_STRANGERS, FROM_FILES = range(3)
 
 
@@ -31,8 +31,8 @@ class Answers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shares = tuple(OrderedDict[bytes, bytes]() for _ in _ROOM)
-        self._room = list(_ROOM)
+        self._shares = tuple(OrderedDict[bytes, bytes]() for _ in ANSWERS_ROOM)
+        self._room = list(ANSWERS_ROOM)
 
     def get(self, query: bytes) -> bytes | None:
         """The answer to `query`; None if it is not kept."""

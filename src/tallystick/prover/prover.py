@@ -239,7 +239,7 @@ class Prover(Closing):
         """The body that is true of the job and of this run."""
         if type(query) is not q.Checkpoints:  # the commitment alone gives the checkpoints
             self._check_data()
-        return _ANSWERS[type(query)](self, query)
+        return ANSWER_METHODS[type(query)](self, query)
 
     # -- the run -------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Prover(Closing):
 
 
 # The method that answers each kind of query (PROTOCOL 2.1).
-_ANSWERS: dict[type[Query[Any]], Callable[[Prover, Any], Body]] = {
+ANSWER_METHODS: dict[type[Query[Any]], Callable[[Prover, Any], Body]] = {
     q.Checkpoints: Prover._checkpoints,
     q.States: Prover._state_roots,
     q.Loss: Prover._loss,

@@ -158,7 +158,7 @@ class Steps:
         if self._facts.at(step).program.nodes[node].op == COMMIT:
             self._capture_commit(capture, wanted)
         elif not self._shows(step, node):
-            self._capture_fold(capture, wanted)
+            self.capture_fold(capture, wanted)
         else:
             self._capture_node(capture)
         new = capture.tensors.keys() - known
@@ -180,7 +180,7 @@ class Steps:
                 "Nothing was signed. Try again with --threads 1, or on another machine.",
             )
 
-    def _capture_fold(self, capture: NodeTensors, wanted: set[Place]) -> None:
+    def capture_fold(self, capture: NodeTensors, wanted: set[Place]) -> None:
         """Capture the wanted operands of a fold over micro-batches. One of those that it reads is
         kept: all of them together may be more than there is memory for."""
         inputs = self._facts.at(capture.step).program.nodes[capture.node].inputs

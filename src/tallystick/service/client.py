@@ -83,7 +83,7 @@ def _after(response: httpx2.Response) -> float:
     return min(float(text), 60.0) if text.isascii() and text.isdecimal() and len(text) < 4 else 1.0
 
 
-def _decoded(response: httpx2.Response, body: bytes) -> Reply:
+def decoded_body(response: httpx2.Response, body: bytes) -> Reply:
     if response.status_code in (408, 429) or response.status_code >= 500:
         raise UnreachableError(f"it responds with {response.status_code}", _after(response))
     return decode_reply(response.status_code, body)
@@ -137,7 +137,7 @@ class PartyClient:
 
     async def turn(self, turn: bytes) -> Reply:
         """The reply to a signed turn. Raises UnreachableError, CorruptFileError."""
-        return _decoded(*await self._ask("POST", TURN, turn))
+        return decoded_body(*await self._ask("POST", TURN, turn))
 
     async def _ask(
         self, method: str, path: str, content: bytes | None = None
@@ -231,4 +231,4 @@ class LogSource(Closing):
             raise CannotCheckError(
                 "No party that hands over logs answers at this URL.", "Check the URL."
             )
-        return _decoded(response, body)
+        return decoded_body(response, body)

@@ -108,7 +108,7 @@ class Seat:
 
 
 @dataclass
-class _Arrival:
+class Arrival:
     """What came from a party: its message, or None where only the turns may have changed."""
 
     at: int
@@ -146,7 +146,7 @@ class Driver:
         self._published = 0
         self._unseated: dict[PublicKey, bytes] = {}  # turns of parties that no link has named
         self._changed = asyncio.Event()
-        self._queue: asyncio.Queue[_Arrival] = asyncio.Queue()
+        self._queue: asyncio.Queue[Arrival] = asyncio.Queue()
         self._refresh()
 
     @property
@@ -204,7 +204,7 @@ class Driver:
         if self._deadline is not None:
             wait = min(wait, max(0, self._deadline + 1 - self._now()) / 1000)
         try:
-            arrival: _Arrival | None = await asyncio.wait_for(self._queue.get(), wait)
+            arrival: Arrival | None = await asyncio.wait_for(self._queue.get(), wait)
         except asyncio.TimeoutError:
             arrival = None if self._queue.empty() else self._queue.get_nowait()
         # The moment is taken here, where arrivals are stamped: what comes before the referee's
@@ -226,7 +226,7 @@ class Driver:
     def _moment(self) -> int:
         return self._now() if self._time is None else self._time
 
-    def _judge(self, arrival: _Arrival | None, moment: int) -> bool:
+    def _judge(self, arrival: Arrival | None, moment: int) -> bool:
         took = True
         self._time = moment
         try:
@@ -368,7 +368,7 @@ class Driver:
             return False
         if isinstance(request, Play):
             seat.known = request.first + len(request.messages)
-        arrival = _Arrival(self._now(), seat, reply.data)
+        arrival = Arrival(self._now(), seat, reply.data)
         await self._queue.put(arrival)
         return await arrival.taken
 
@@ -381,7 +381,7 @@ class Driver:
         end = request.first + len(request.messages) if isinstance(request, Play) else 0
         new = seat.known < reply.first <= end
         seat.known = reply.first
-        arrival = _Arrival(self._now(), seat, None)
+        arrival = Arrival(self._now(), seat, None)
         await self._queue.put(arrival)
         await arrival.taken
         return new

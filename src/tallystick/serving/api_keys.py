@@ -31,7 +31,7 @@ KIND = "tallystick/api-keys/1"
 _PREFIX = "tsk-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FILE_BYTES = 4 << 20
-_RELOAD_SECONDS = 1.0
+RELOAD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class KeyRing:
 
     def _look(self) -> None:
         now = time.monotonic()
-        if now - self._looked < _RELOAD_SECONDS:
+        if now - self._looked < RELOAD_SECONDS:
             return
         self._looked = now
         if (stamp := self._seen()) != self._stamp:

@@ -21,7 +21,7 @@ from tallystick.serving.chat_client import ChatClient, malformed
 from tallystick.serving.spelling import shown
 
 # How long to wait for the server's reply to a cancellation after the stream has ended.
-_CANCEL_SECONDS = 30.0
+CANCEL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Question:
         if told is None:
             raise CannotCheckError("The stream ended without a receipt.", "Ask again.")
         if self._sending is not None:
-            self._sending.join(_CANCEL_SECONDS)
+            self._sending.join(CANCEL_SECONDS)
         return self._received(told, said, rest)
 
     def _received(self, told: dict[str, Any], said: str, rest: str) -> Received:

@@ -16,7 +16,7 @@ from tallystick.terminal.progress import Reporter, human_speed
 
 # The shell of a Jupyter kernel, and of what is made from it (Colab's has another name itself).
 _KERNEL = "ZMQInteractiveShell"
-_INTERVAL_S = 0.25
+INTERVAL_S = 0.25
 _MOST_NOTICES = 20
 
 
@@ -122,7 +122,7 @@ class NotebookBar(Reporter):
 
     def _tell(self, told: list[str]) -> None:
         self._told = ", ".join(text.strip() for text in told if text)
-        if self._at == self._of or time.monotonic() - self._drawn >= _INTERVAL_S:
+        if self._at == self._of or time.monotonic() - self._drawn >= INTERVAL_S:
             self._show()
 
     def _show(self) -> None:

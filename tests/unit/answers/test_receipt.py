@@ -14,7 +14,7 @@ from tallystick.answers.receipt import (
     CANCELLED,
     RECEIPT_TYPE,
     AnswerReceipt,
-    _parsed,
+    parsed_receipt,
     read_receipt,
     sign_receipt,
 )
@@ -140,7 +140,7 @@ def test_any_payload_is_a_receipt_or_a_typed_error() -> None:
         for _ in range(rng.randint(1, 3)):
             broken[rng.randrange(len(broken))] = rng.choice(b'0a"{}[],:-_\x00\xff')
         try:
-            _parsed(bytes(broken))
+            parsed_receipt(bytes(broken))
         except TallystickError as error:
             assert error.exit_code == 2
 

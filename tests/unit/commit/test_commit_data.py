@@ -56,7 +56,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     c = columns(100)
     root = data.data_root(SCHEMA, c)
     for size in (1, 37, 38, 1000):
-        monkeypatch.setattr(data, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(data, "BLOCK_BYTES", size)
         assert data.data_root(SCHEMA, c) == root
 
 
@@ -171,7 +171,7 @@ def test_batches_walk_the_epochs() -> None:  # 8.4
 
 def test_the_table_is_a_speed_matter_only(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = order.batch_indices(4, 1000, 77, 64)
-    monkeypatch.setattr(order, "_TABLE_RECORDS", 0)
+    monkeypatch.setattr(order, "TABLE_RECORDS", 0)
     assert np.array_equal(kept, order.batch_indices(4, 1000, 77, 64))
 
 

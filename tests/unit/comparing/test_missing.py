@@ -67,8 +67,8 @@ def test_runs(
 
     monkeypatch.setattr(Repeated, "traced", less)
     monkeypatch.setattr(Repeated, "follows_job", False)
-    monkeypatch.setattr("tallystick.comparing.runs.RunsComparison._same_records", lambda _: False)
-    monkeypatch.setattr("tallystick.comparing.runs.RunsComparison._last_equal", lambda _: 0)
+    monkeypatch.setattr("tallystick.comparing.runs.RunsComparison.same_records", lambda _: False)
+    monkeypatch.setattr("tallystick.comparing.runs.RunsComparison.last_equal", lambda _: 0)
     for one, two, name in ((logreg_run.directory, other, "A"), (other, logreg_run.directory, "B")):
         found = tallystick.diff(one, two)
         assert found.cause is not None and found.first is not None

@@ -120,7 +120,7 @@ def test_a_root_stream_gives_the_root_of_all_its_leaves(count: int) -> None:
 def test_a_record_tree_gives_the_proofs_of_the_whole_tree(
     count: int, proof_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamed, "_PROOF_BYTES", proof_bytes)
+    monkeypatch.setattr(streamed, "PROOF_BYTES", proof_bytes)
     schema = DataSchema((Field("a", "i32", (2,)),))
     columns = arrays(count, {"a": ("i32", (2,))}, 1)
     stream = RecordStream(schema, keep=True)
@@ -325,7 +325,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
 
     from tallystick.disk import columns, files
 
-    class Full(files._Os):  # type: ignore[misc]
+    class Full(files.OsCalls):  # type: ignore[misc]
         def __init__(self, left: int) -> None:
             self.left = left
 

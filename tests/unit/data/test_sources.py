@@ -302,7 +302,7 @@ def test_bytes_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         freeze(tmp_path / "b.txt", tmp_path / "h", block=50)
     with pytest.raises(UsageError, match="Bytes have no end token"):
         freeze(tmp_path / "a.txt", tmp_path / "i", block=5, end_token="<end>")
-    monkeypatch.setattr(text_source, "_LONGEST_LINE", 5)
+    monkeypatch.setattr(text_source, "LONGEST_LINE", 5)
     with pytest.raises(UsageError, match="a line of more than 5 bytes"):
         freeze(tmp_path / "a.txt", tmp_path / "j", block=5)
 

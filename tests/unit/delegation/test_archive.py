@@ -41,7 +41,7 @@ from tallystick.service.show import inspect_archive, session_lines
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files._Os, "fsync", staticmethod(lambda descriptor: None))
+    monkeypatch.setattr(files.OsCalls, "fsync", staticmethod(lambda descriptor: None))
 
 
 @pytest.fixture(scope="session")

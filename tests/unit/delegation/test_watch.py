@@ -219,6 +219,6 @@ def test_a_readers_own_machine_convicts_no_referee(
     def fail(*_: object) -> None:
         raise error("This machine cannot execute that.")
 
-    monkeypatch.setattr(Referee, "_judge_round", fail)
+    monkeypatch.setattr(Referee, "judge_round", fail)
     with pytest.raises(error):
         replayed(world.job.terms, world.log)

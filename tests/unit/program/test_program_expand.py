@@ -31,7 +31,7 @@ from tallystick.program.expand import (
 )
 from tallystick.program.ir import Node, Program, Value
 from tallystick.program.text import attribute_text, parse_text, text_digest
-from tallystick.program.work import _node_terms, step_terms
+from tallystick.program.work import node_terms, step_terms
 
 STEP = micro_step()
 LR, KEY = {"lr": 0.25}, np.array([5, 9], np.int64)
@@ -275,7 +275,7 @@ def test_kinds_and_extremes_stand_for_all_nodes() -> None:
     assert kinds(plain) == extremes(plain) == list(range(len(plain.nodes)))
     assert {times(plain, n) for n in kinds(plain)} == {1}
     # An estimate that looks at each node gives the same.
-    assert step_terms(flat) == sum(_node_terms(flat, node) for node in flat.nodes)
+    assert step_terms(flat) == sum(node_terms(flat, node) for node in flat.nodes)
     assert step_terms(expand(STEP, 1)) < step_terms(flat) < 5 * step_terms(expand(STEP, 1))
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from tallystick.job.recipes import new_job
 from tallystick.numerics.registry import all_ops
-from tallystick.program.work import _TERMS, step_milliseconds, step_terms
+from tallystick.program.work import TERMS_OF, step_milliseconds, step_terms
 
 
 def test_every_operator_of_products_has_its_terms() -> None:
     """An operator of class dot whose terms were not counted would be taken for a cheap one."""
-    assert {op for op, spec in all_ops().items() if spec.op_class == "dot"} == set(_TERMS)
+    assert {op for op, spec in all_ops().items() if spec.op_class == "dot"} == set(TERMS_OF)
 
 
 @pytest.mark.parametrize(

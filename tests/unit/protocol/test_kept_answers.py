@@ -20,7 +20,7 @@ def name(number: int) -> bytes:
 
 
 def test_an_answer_is_kept_until_its_share_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_ROOM", (108 * 3, 108 * 3, 108))
+    monkeypatch.setattr(kept_answers, "ANSWERS_ROOM", (108 * 3, 108 * 3, 108))
     answers = Answers()
     for number in range(3):
         answers.keep(name(number), bytes(100), TO_GAMES)
@@ -32,7 +32,7 @@ def test_an_answer_is_kept_until_its_share_is_full(monkeypatch: pytest.MonkeyPat
 
 
 def test_strangers_push_out_no_answer_to_a_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_ROOM", (108 * 3, 108 * 3, 108))
+    monkeypatch.setattr(kept_answers, "ANSWERS_ROOM", (108 * 3, 108 * 3, 108))
     answers = Answers()
     answers.keep(b"game", bytes(100), TO_GAMES)
     answers.keep(b"loss", bytes(100), TO_STRANGERS)

@@ -14,7 +14,7 @@ from tallystick.protocol import bodies as b
 from tallystick.protocol import queries as q
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.messages import Query, ascending, below, subtree
-from tallystick.prover.prover import _ANSWERS
+from tallystick.prover.prover import ANSWER_METHODS
 
 H, G = bytes([1]) * 32, bytes([2]) * 32
 # A query of each kind, the layout of its fields after the kind, a body, and the body's layout.
@@ -96,7 +96,7 @@ def test_every_kind_is_there() -> None:
     """2.1: kinds 1 to 16; each has an example here, a layout, and a method of the prover's."""
     assert [type(e[0]).KIND for e in sorted(EXAMPLES, key=lambda e: e[0].KIND)] == list(q.KINDS)
     assert sorted(q.KINDS) == list(range(1, 17))
-    assert set(_ANSWERS) == set(q.KINDS.values())
+    assert set(ANSWER_METHODS) == set(q.KINDS.values())
     for query, _, body, _ in EXAMPLES:
         sent = len(query.layout.items)
         assert query.layout.body is type(body)

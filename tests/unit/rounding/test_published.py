@@ -343,7 +343,7 @@ def test_large_calls_are_cut_without_a_trace(
     job = made[model]
     _, whole = recorded(job, "replay/1;form=published", tmp_path / "whole", HERE[0])
     whole.run(0, 2)
-    monkeypatch.setattr(kernels, "_AT_ONCE", 35)
+    monkeypatch.setattr(kernels, "ELEMENTS_AT_ONCE", 35)
     _, cut = recorded(job, "replay/1;form=published", tmp_path / "cut", HERE[0])
     cut.run(0, 2)
     assert cut.digests == whole.digests and cut.distance(whole) == 0

@@ -61,7 +61,7 @@ def test_the_journal_is_that_of_a_trainer_that_hashes_between_steps(
             return honest(tensor)
 
         patch.setattr(type(CPU), "digest", digest)
-        patch.setattr(checkpoints._Digests, "finish", _by_the_thread)
+        patch.setattr(checkpoints.StateDigests, "finish", _by_the_thread)
         for name, job in kinds:
             run = train_job(job, tmp_path / name, Options(trace=(2, 4)))
             assert run.finished and fsck(run.directory).clean
@@ -77,7 +77,7 @@ def test_the_journal_is_that_of_a_trainer_that_hashes_between_steps(
         assert stored[0][-1].read_bytes() == stored[1][-1].read_bytes()
 
 
-def _by_the_thread(self: checkpoints._Digests) -> dict[str, bytes]:
+def _by_the_thread(self: checkpoints.StateDigests) -> dict[str, bytes]:
     """As `finish`, without help: the other thread hashes everything."""
     with self._turn:
         assert self._turn.wait_for(lambda: len(self.found) == len(self._tensors), 20)
@@ -113,7 +113,7 @@ def test_nothing_of_the_state_changes_before_the_engine_says_so(
 
 
 # --- two under way, and faults --------------------------------------------------------------------
-class Gate(files._Os):  # type: ignore[misc]
+class Gate(files.OsCalls):  # type: ignore[misc]
     """The thread's writes wait until `opened`; the n-th may fail."""
 
     def __init__(self) -> None:
@@ -214,14 +214,14 @@ def test_a_fault_of_hashing_is_raised_by_the_next_step(
     with monkeypatch.context() as patch:
         patch.setattr(type(CPU), "digest", digest)
         # The steps' own thread takes nothing here, so that the other one surely does.
-        patch.setattr(checkpoints._Digests, "finish", _waiting)
+        patch.setattr(checkpoints.StateDigests, "finish", _waiting)
         with pytest.raises(MemoryError):
             train_job(mlp_job, tmp_path / "run")
     assert threading.active_count() == len([t for t in threading.enumerate() if t.name != THREAD])
     assert train_job(mlp_job, tmp_path / "run").finished
 
 
-def _waiting(self: checkpoints._Digests) -> dict[str, bytes]:
+def _waiting(self: checkpoints.StateDigests) -> dict[str, bytes]:
     with self._turn:
         self._turn.wait_for(lambda: self.error is not None)
     assert self.error is not None
@@ -272,12 +272,12 @@ def test_a_thread_that_is_late_is_not_waited_for(
     """The steps' thread hashes what nobody has begun."""
     began = threading.Event()
 
-    def late(self: checkpoints._UnderWay) -> None:
+    def late(self: checkpoints.UnderWay) -> None:
         began.wait(20)
         honest(self)
 
-    honest = checkpoints._UnderWay.run
-    monkeypatch.setattr(checkpoints._UnderWay, "run", late)
+    honest = checkpoints.UnderWay.run
+    monkeypatch.setattr(checkpoints.UnderWay, "run", late)
     opened = Opening(8, began.set)
     run = train_job(mlp_job, tmp_path / "run", Options(keep=1, maker=Cheat(opened)))
     assert run.run_root == train_job(mlp_job, tmp_path / "plain").run_root

@@ -104,7 +104,7 @@ def test_connections_end_where_no_team_was_made(
     made = SimpleNamespace(close=lambda: closed.append(True))
     monkeypatch.setattr(launch, "welcome", lambda *_: made)
     monkeypatch.setattr(launch, "ShareChecks", lost)
-    monkeypatch.setattr(others, "_LAST_WORDS_SECONDS", 0)
+    monkeypatch.setattr(others, "LAST_WORDS_SECONDS", 0)
     monkeypatch.setattr(Others, "start", lambda *_: None)
     checking = shares.checking_of(1.0, job.directory, tmp_path / "run")
     with pytest.raises(PeerLostError):
@@ -146,7 +146,7 @@ def test_who_reports_altered_bytes_of_another_is_not_named(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Worker 2 sends worker 1 alone claims with a false digest, when worker 1's work is drawn."""
-    put, armed = LocalTransport._put, list[bool]()
+    put, armed = LocalTransport.send_copy, list[bool]()
 
     class Altering(Hand):
         def before_claim(self, checks: ShareChecks) -> None:
@@ -165,7 +165,7 @@ def test_who_reports_altered_bytes_of_another_is_not_named(
     def drawn(draws: ShareDraws, step: int, number: int, owner: int) -> int | None:
         return int(owner != 1) if step > draws.whole else real(draws, step, number, owner)
 
-    monkeypatch.setattr(LocalTransport, "_put", altered)
+    monkeypatch.setattr(LocalTransport, "send_copy", altered)
     monkeypatch.setattr(ShareDraws, "checker", drawn)
     out = tmp_path / "run"
     checking = shares.checking_of(0.25, job.directory, out)
@@ -191,7 +191,7 @@ def test_who_reports_altered_bytes_of_another_is_not_named(
 def test_losses_are_followed_to_who_lost_nobody(
     monkeypatch: pytest.MonkeyPatch, words: dict[str, str], rank: int | None
 ) -> None:
-    monkeypatch.setattr(others, "_LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(others, "LAST_WORDS_SECONDS", 0.01)
     meeting: Any = SimpleNamespace(
         size=4, has=lambda key: key in words, get=lambda key: words[key].encode()
     )
@@ -205,7 +205,7 @@ def test_a_fault_that_lasts_is_not_tried_again(
 ) -> None:
     """A worker that has not got the others' new tensors has another state: the next attempt ends
     alike."""
-    write, notices = Spreading._write, list[str]()
+    write, notices = Spreading.write_parts, list[str]()
 
     def failing(self: Spreading, *given: Any) -> None:
         if self.rank == 1:
@@ -216,7 +216,7 @@ def test_a_fault_that_lasts_is_not_tried_again(
         def notice(self, text: str) -> None:
             notices.append(text)
 
-    monkeypatch.setattr(Spreading, "_write", failing)
+    monkeypatch.setattr(Spreading, "write_parts", failing)
     out = tmp_path / "run"
     checking = shares.checking_of(1.0, job.directory, out)
     with pytest.raises(WorkerError, match="Worker 1: The new tensors from worker 0"):

@@ -53,7 +53,7 @@ def run(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def whole(patch: pytest.MonkeyPatch) -> None:
     """Every look is of the whole step, all folded values in memory."""
-    patch.setattr(Engine, "_changes_nodes", lambda _: True)
+    patch.setattr(Engine, "changes_nodes", lambda _: True)
     patch.setattr(Engine, "look_at", lambda engine, _, tap: engine.look(tap))
 
 
@@ -205,13 +205,13 @@ def test_a_lie_is_convicted_by_a_prover_that_holds_little(
     lie = Declaration("lie-output", {"step": STEP, "node": node, "element": 1, "bit": 22})
     train_job(job, tmp_path / "cheat", Options(maker=declared_cheat(job, lie)))
     captured: list[int] = []
-    honest = Steps._capture_fold
+    honest = Steps.capture_fold
 
     def capture(self: Steps, *rest: Any) -> None:
         honest(self, *rest)
         captured.append(sum(place[0] == q.INPUT for place in rest[0].tensors))
 
-    monkeypatch.setattr(Steps, "_capture_fold", capture)
+    monkeypatch.setattr(Steps, "capture_fold", capture)
     for seat in (0, 1):
         with Prover(run) as good, party_of(tmp_path / "cheat", as_attack=True) as bad:
             players = [bad, good] if seat == 0 else [good, bad]

@@ -15,9 +15,9 @@ GIB = 1 << 30
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with 64 GiB to spare and no control groups yet."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {64 << 20} kB\n")
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_OWN_GROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "OWN_GROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "groups")
     return tmp_path
 
 

@@ -32,7 +32,12 @@ from tallystick.run.distributed.exchange import Folding, Spreading, bundles
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import Workers, train_with, workers_of
-from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _is_faulty, _to_bytes
+from tallystick.run.distributed.messages import (
+    FAULT_BYTES,
+    is_faulty,
+    message_from_bytes,
+    message_to_bytes,
+)
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, TeamState, owners_of
 from tallystick.run.distributed.transport import Meeting, launched
@@ -261,12 +266,15 @@ def test_a_step_that_each_worker_executes_says_what_one_of_them_met(
     "words", [b"[" * 9000, b"7", b"{", b'{"kind":0,"message":0,"next_action":0,"node":1e999}']
 )
 def test_words_that_are_none_are_a_fault_of_their_sender(words: bytes) -> None:
-    assert isinstance(_from_bytes(words, 1), TransportFaultError)
+    assert isinstance(message_from_bytes(words, 1), TransportFaultError)
 
 
 def test_the_longest_words_fit() -> None:
     longest = "\U0001f600" * 1100
-    assert len(_to_bytes(NodeFaultError(longest, longest, 1 << 62, False), False)) <= _FAULT_BYTES
+    assert (
+        len(message_to_bytes(NodeFaultError(longest, longest, 1 << 62, False), False))
+        <= FAULT_BYTES
+    )
 
 
 @pytest.mark.parametrize("message", [1, 2])
@@ -382,7 +390,7 @@ def test_tensors_in_many_bundles(jobs: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_altered_verdict_ends_the_team() -> None:
     """Workers that do not know of each other's faults cannot go on together."""
     with pytest.raises(PeerLostError, match=r"Worker 1 .*its verdict arrived altered"):
-        _is_faulty(np.array([0, 0, 4, 0, 0, 0, 0, 0], np.uint8), 1)
+        is_faulty(np.array([0, 0, 4, 0, 0, 0, 0, 0], np.uint8), 1)
 
 
 def test_jobs_that_so_many_workers_cannot_execute(jobs: Path, mlp_job: Job) -> None:

@@ -81,7 +81,7 @@ def test_an_embedding_is_the_encoders(form: str | None, served: Running, encoder
 
 def test_many_texts_are_computed_together(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that no pass has room for, by the program of their bucket."""
-    monkeypatch.setattr("tallystick.api.encoding._MANY", 4)
+    monkeypatch.setattr("tallystick.api.encoding.MANY_TEXTS", 4)
     opened = Encoder(encoder)
     texts = ["abc", "de", "abcdefghijkl", "a", "f" * 20]
     few = tallystick.embed(opened, texts[:3])

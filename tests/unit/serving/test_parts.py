@@ -87,7 +87,7 @@ def test_a_removed_key_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "keys.json"
     key = add_key(path, "alice")
     ring = KeyRing(path)
-    monkeypatch.setattr("tallystick.serving.api_keys._RELOAD_SECONDS", 0)
+    monkeypatch.setattr("tallystick.serving.api_keys.RELOAD_SECONDS", 0)
     assert ring.find(key) is not None
     remove_key(path, "alice")
     assert ring.find(key) is None

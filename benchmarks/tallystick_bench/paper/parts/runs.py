@@ -45,11 +45,11 @@ def measure(out: Path, context: Context, part: str = "runs") -> None:
             for phase in ("train", "audit"):
                 if phase not in f.entries:
                     note(f"{part}: {model} under {CONTRACTS[cell]}: {phase}")
-                f.get(phase, partial(_made, phase, model, cell, work, context))
+                f.get(phase, partial(made_run, phase, model, cell, work, context))
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _made(phase: str, model: str, cell: str, work: Path, context: Context) -> Any:
+def made_run(phase: str, model: str, cell: str, work: Path, context: Context) -> Any:
     """One phase of a cell, in a process of its own where the model is large."""
     if context.quick:
         if phase == "audit":

@@ -29,7 +29,7 @@ from tallystick.disk.regular import os_errors, read_file
 from tallystick.errors import UsageError
 
 PIECE_BYTES = 1 << 20
-_LONGEST_LINE = 64 << 20
+LONGEST_LINE = 64 << 20
 _TOKENIZER_LIMIT = 256 << 20
 
 
@@ -111,10 +111,10 @@ def pieces(file: BinaryIO, path: Path) -> Iterator[bytes]:
     with os_errors(path):
         lines: list[bytes] = []
         size = 0
-        while line := file.readline(_LONGEST_LINE):
-            if len(line) == _LONGEST_LINE:
+        while line := file.readline(LONGEST_LINE):
+            if len(line) == LONGEST_LINE:
                 raise UsageError(
-                    f"{path} has a line of more than {_LONGEST_LINE} bytes.", "Break it."
+                    f"{path} has a line of more than {LONGEST_LINE} bytes.", "Break it."
                 )
             lines.append(line)
             size += len(line)

@@ -47,7 +47,7 @@ def native_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _texts() -> dict[str, bytes]:
+def texts_of() -> dict[str, bytes]:
     """Every source and header by its path below `native_folder`."""
     root = native_folder()
     found: dict[str, bytes] = {}
@@ -66,10 +66,10 @@ def file_of(kernel: str) -> str:
 
 def source_files() -> list[str]:
     """The names of all files of kernels, without their endings."""
-    return sorted(Path(name).stem for name in _texts() if name.endswith(".cu"))
+    return sorted(Path(name).stem for name in texts_of() if name.endswith(".cu"))
 
 
-def _nvrtc() -> Any:
+def find_nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc
 
@@ -81,7 +81,7 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def _options(architecture: str) -> list[str]:
+def options_of(architecture: str) -> list[str]:
     root = native_folder()
     folders = (f"--include-path={root / folder}" for folder in INCLUDE_FOLDERS)
     return [f"--gpu-architecture={architecture}", "--device-int128", *OPTIONS, *folders]
@@ -90,7 +90,7 @@ def _options(architecture: str) -> list[str]:
 def _digest(name: str, architecture: str, version: tuple[int, int]) -> str:
     """Of everything that decides the code: all headers, the source, options, compiler."""
     found = hashlib.sha256(repr((name, architecture, OPTIONS, version)).encode())
-    for path, text in sorted(_texts().items()):
+    for path, text in sorted(texts_of().items()):
         if path.endswith(".hpp") or path == f"cuda/{name}.cu":
             found.update(repr((path, len(text))).encode() + text)
     return found.hexdigest()
@@ -103,7 +103,7 @@ def _cache_folder() -> Path:
 
 def compiler_version() -> tuple[int, int]:
     """The version of NVIDIA's run-time compiler. Raises EnvironmentRefusedError."""
-    _, major, minor = _nvrtc().nvrtcVersion()
+    _, major, minor = find_nvrtc().nvrtcVersion()
     return int(major), int(minor)
 
 
@@ -123,7 +123,7 @@ def compiled(name: str, architecture: str) -> bytes:
             return read_file(kept, _MOST_BYTES, "compiled kernels")
     except TallystickError:
         pass  # it is made again
-    code = _compile(_nvrtc(), name, architecture)
+    code = compile_source(find_nvrtc(), name, architecture)
     try:
         make_directory(kept.parent)
         write_file(kept, [code])
@@ -141,11 +141,11 @@ def forget(name: str, architecture: str) -> None:
 def ptx(name: str, architecture: str) -> str:
     """The PTX of file `name` for `architecture` ("compute_90"), for those who read it. Raises as
     `compiled`."""
-    return _compile(_nvrtc(), name, architecture, "PTX").decode().rstrip("\0")
+    return compile_source(find_nvrtc(), name, architecture, "PTX").decode().rstrip("\0")
 
 
-def _compile(nvrtc: Any, name: str, architecture: str, kind: str = "CUBIN") -> bytes:
-    source = _texts()[f"cuda/{name}.cu"]
+def compile_source(nvrtc: Any, name: str, architecture: str, kind: str = "CUBIN") -> bytes:
+    source = texts_of()[f"cuda/{name}.cu"]
 
     def checked(answer: tuple[Any, ...]) -> Any:
         if answer[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -154,7 +154,7 @@ def _compile(nvrtc: Any, name: str, architecture: str, kind: str = "CUBIN") -> b
 
     program = checked(nvrtc.nvrtcCreateProgram(source, f"{name}.cu".encode(), 0, [], []))
     try:
-        options = [option.encode() for option in _options(architecture)]
+        options = [option.encode() for option in options_of(architecture)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             # One byte more: Python shares its bytes objects of one byte, and this one is written.

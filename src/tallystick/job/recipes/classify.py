@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _CIFAR_RECORD = 1 + 3072
 _DATA_LIMIT = 8 << 30
-_SUM_BYTES = 16 << 20
+SUM_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str,
     centres = normal(seed, 1 << 20, (classes, features), 1.0)
     labels = np.arange(records, dtype=np.int64) % classes
     x = normal(seed, (1 << 20) + 1, (records, features), 1.0)
-    rows = max(1, _SUM_BYTES // x[0].nbytes)
+    rows = max(1, SUM_BYTES // x[0].nbytes)
     for start in range(0, records, rows):  # in place: the data may be a GiB
         part = x[start : start + rows]
         np.add(centres[labels[start : start + rows]], part, out=part)
@@ -239,7 +239,7 @@ def check_frozen(s: Any, frozen: Frozen) -> None:
     check_classes(s, frozen)
 
 
-def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+def init_arrays(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     """nn.Linear's own distribution, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from our Philox
     generator."""
     weights: dict[str, Array] = {}
@@ -270,7 +270,7 @@ def _build(
     types = {n: t for n, t in captured.program.state_types.items() if n.startswith("param.")}
     return Built(
         captured,
-        lambda: captured.state_for(_init(types, seed)),
+        lambda: captured.state_for(init_arrays(types, seed)),
         {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
         capture_eval(module, loss, batch),
         capture_forward(module, {"x": batch["x"]}, forward),

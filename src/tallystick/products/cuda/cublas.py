@@ -159,7 +159,7 @@ def _folders() -> Iterator[Path]:
         yield Path(base) / "nvidia" / "cublas" / "lib"
 
 
-def _library() -> ctypes.CDLL | None:
+def find_library() -> ctypes.CDLL | None:
     """cuBLAS: of NVIDIA's package, else of the system. None where there is none."""
     for version in _VERSIONS:
         for folder in (*_folders(), None):
@@ -187,7 +187,7 @@ def admitted(driver: CudaDriver) -> CublasProducts | None:
     """cuBLAS on the driver's queue, if this machine has it and the probe admits it."""
     if not hasattr(driver, "stream"):
         return None  # no driver of NVIDIA's
-    library = _library()
+    library = find_library()
     if library is None:
         return None
     try:

@@ -128,7 +128,7 @@ class _Launch:
     offset: int  # of its states in the scratch memory; unused by the last launch
 
 
-def _shape_of(at: FoldLayout) -> tuple[str, int]:
+def shape_of(at: FoldLayout) -> tuple[str, int]:
     """The kernel's shape, and the elements of a piece."""
     if at.n <= _TILE:
         return "thin", at.n
@@ -150,7 +150,7 @@ def threads_of(n: int) -> int:
 
 
 def _launch(fold: FoldKernels, at: FoldLayout, offset: int) -> _Launch:
-    shape, piece = _shape_of(at)
+    shape, piece = shape_of(at)
     pieces = max(1, -(-at.n // max(piece, 1)))
     piece = max(piece, 1)
     items, threads = at.outputs * pieces, 256

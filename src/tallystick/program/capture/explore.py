@@ -65,7 +65,7 @@ class _Operations:
         return getattr(self.active if mine else self.usual, name)
 
 
-_OPERATIONS = _Operations()
+OPERATIONS = _Operations()
 
 
 def shown(name: str) -> str:
@@ -227,13 +227,13 @@ class Exploration:
             with watched_by(called):
                 yield
 
-        _OPERATIONS.active, _OPERATIONS.thread = following, threading.get_ident()
-        setattr(builtins, NAME, _OPERATIONS)
+        OPERATIONS.active, OPERATIONS.thread = following, threading.get_ident()
+        setattr(builtins, NAME, OPERATIONS)
         try:
             with quiet():
                 return trace(self.request, self.collect, self.first, self.earlier, around)
         finally:
-            _OPERATIONS.active = _OPERATIONS.usual
+            OPERATIONS.active = OPERATIONS.usual
 
     def _following(self, answers: MarkedAnswers) -> Following:
         following = Following(answers, lambda: 0, self.rewriting)

@@ -150,20 +150,20 @@ class SectionTail:
         made = {name: self._as_node(name, value) for name, value in named.items()}
         b.end_section()
         self._made = made
-        self._count = self._fold("count", mean=False) if self._sums else None
+        self._count = self.fold_value("count", mean=False) if self._sums else None
 
     def total(self, name: str) -> Value:
         """The loss, or a gradient, of the whole batch."""
-        folded = self._fold(name, mean=not self._sums)
+        folded = self.fold_value(name, mean=not self._sums)
         if self._count is None:
             return folded
         return self._b.one("aten.div.Tensor", [folded, self._count])
 
     def mean(self, name: str) -> Value:
         """A metric of the whole batch: the mean over its micro-batches."""
-        return self._fold(name, mean=True)
+        return self.fold_value(name, mean=True)
 
-    def _fold(self, name: str, mean: bool) -> Value:
+    def fold_value(self, name: str, mean: bool) -> Value:
         return self._b.one(FOLD, [self._made[name]], mean=mean)
 
     def _as_node(self, name: str, value: Value) -> Value:

@@ -23,7 +23,7 @@ Table = dict[Any, Callable[..., Any]]
 _LEAST = 2.0**-25
 
 # What no rule covers, by name. A library's own generator would make other numbers at each run.
-_REFUSED: dict[Any, str] = {
+REFUSED_DRAWS: dict[Any, str] = {
     F.fractional_max_pool2d: "fractional_max_pool2d",
     F.fractional_max_pool3d: "fractional_max_pool3d",
     torch.poisson: "torch.poisson",
@@ -233,7 +233,7 @@ class Draws:
 
     def table_of_draws(self) -> Table:
         """torch's random callables, each with its replacement."""
-        table: Table = {f: _refuse(name) for f, name in _REFUSED.items()}
+        table: Table = {f: _refuse(name) for f, name in REFUSED_DRAWS.items()}
         return table | {
             torch.rand: self.rand,
             torch.randn: self.randn,

@@ -132,7 +132,7 @@ REPLACED = (
     Replaced("logging:StreamHandler", ("emit",), "Nobody is told of a second run of the step."),
 )  # fmt: skip
 
-_BY_NAME = {(row.owner, name): row for row in REPLACED for name in row.names}
+REPLACED_BY_NAME = {(row.owner, name): row for row in REPLACED for name in row.names}
 
 
 def usual(owner: str, name: str) -> Any:
@@ -159,7 +159,7 @@ def replacing(owner: str, name: str, value: Any) -> Iterator[None]:
 
 
 def _owner(owner: str, name: str) -> Any:
-    row = _BY_NAME[owner, name]
+    row = REPLACED_BY_NAME[owner, name]
     try:
         found = pkgutil.resolve_name(owner)
         getattr(found, name)

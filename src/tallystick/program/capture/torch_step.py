@@ -65,7 +65,7 @@ def _recurrent(func: Any, ours: Any) -> Any:
     return run
 
 
-class _Eager(Lowering):
+class EagerStep(Lowering):
     """torch's own functionals in one dtype, with the contract's random numbers.
 
     Where the model asks for float32 by name, it gets that dtype; so do its constants. `stand_ins`
@@ -248,7 +248,7 @@ def torch_step(
     real = dict(module.named_parameters()) | dict(module.named_buffers())
     stand_ins = StandIns(real, parameters | buffers)
     request.outside.stand_in(stand_ins, kept)
-    lowering = _Eager(inputs.rng, dtype, stand_ins)
+    lowering = EagerStep(inputs.rng, dtype, stand_ins)
     lowering.draws = inputs.draws
     carry_hooks(dict(module.named_parameters()), parameters)
     try:
@@ -311,7 +311,7 @@ def torch_micro_steps(
         # The buffers of a later one are torch's already: only weights and batch are shaken.
         found = torch_step(request, modes, dtype, here, shake, micro.collect)
         done.append(found)
-        state |= {f"buffer.{k}": _kept(state[f"buffer.{k}"], v, dtype)
+        state |= {f"buffer.{k}": kept_value(state[f"buffer.{k}"], v, dtype)
                   for k, v in found.buffers.items()}  # fmt: skip
     divisor = sum(r.count for r in done) if micro.loss_over == SUM else float(micro.parts)
     names = sorted({name for r in done for name in r.gradients})
@@ -327,7 +327,7 @@ def torch_micro_steps(
     )
 
 
-def _kept(before: Array, after: Array, dtype: torch.dtype) -> Array:
+def kept_value(before: Array, after: Array, dtype: torch.dtype) -> Array:
     """A buffer after a pass, in the precision in which the next one reads it."""
     if before.dtype.kind != "f":
         return after.astype(before.dtype)

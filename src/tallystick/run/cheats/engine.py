@@ -75,7 +75,7 @@ class CheatingEngine(Engine):
         """The whole step: a hook may count or change any node of it."""
         self.look(tap)
 
-    def _changes_nodes(self) -> bool:
+    def changes_nodes(self) -> bool:
         return self.override.watches(self.step)
 
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
@@ -101,7 +101,7 @@ class CheatingEngine(Engine):
         if not self.override.skips(self.step):
             return super()._advance(tap)
         if self.log is not None:  # the run still has to commit to a log of it
-            self._execute(lambda *_: None, advance=False)
+            self.execute_step(lambda *_: None, advance=False)
         return self.last_bits, {}
 
     def _entered(self, bits: int) -> int:
@@ -115,9 +115,9 @@ class CheatingEngine(Engine):
         lie.scalars(step, scalars)
         return StepInputs(batch, scalars, lie.random_key(step, key))
 
-    def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
+    def execute_step(self, tap: Tap | None, advance: bool) -> StepResult:
         lies = self.override.watches(self.step)
-        return super()._execute(_lying(self.override, self.step, tap) if lies else tap, advance)
+        return super().execute_step(_lying(self.override, self.step, tap) if lies else tap, advance)
 
 
 def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:

@@ -348,7 +348,7 @@ class Spreading:
         rounds = max(map(len, self._rounds))
         for number in range(rounds):
             following = self._begin(state, number + 1) if number + 1 < rounds else None
-            consent.attempt(partial(self._write, state, number, found))
+            consent.attempt(partial(self.write_parts, state, number, found))
             if following is not None:
                 found = following.finish(consent.note)
 
@@ -376,7 +376,9 @@ class Spreading:
         parts = [part_of(self.device, state[s.key], s) for s in self._rounds[self.rank][number]]
         return [as_bytes(host(part)) for part in parts]
 
-    def _write(self, state: Mapping[str, Tensor], number: int, found: Mapping[int, Bytes]) -> None:
+    def write_parts(
+        self, state: Mapping[str, Tensor], number: int, found: Mapping[int, Bytes]
+    ) -> None:
         for owner, body in found.items():
             at = 0
             for segment in self._rounds[owner][number] if body.nbytes else ():

@@ -21,7 +21,7 @@ from tallystick.run.distributed.transport import Bytes, Pending, Transport
 
 # A worker's fault: of each of its two sentences, and as a message; JSON may need 12 bytes a letter.
 _WORDS = 1000
-_FAULT_BYTES = 25 * _WORDS
+FAULT_BYTES = 25 * _WORDS
 # Whether a worker could do its part: two words that no single fault of memory exchanges. They stand
 # behind the checksum, so that a worker knows the others' verdicts also where the bytes are altered.
 _VERDICTS = {False: np.zeros(8, np.uint8), True: np.full(8, 255, np.uint8)}
@@ -130,7 +130,7 @@ class Round:
             message = into
             if self.verdict:
                 message = into[:-_VERDICT_BYTES]
-                if _is_faulty(into[-_VERDICT_BYTES:], source):
+                if is_faulty(into[-_VERDICT_BYTES:], source):
                     self.faulty.add(source)
             try:
                 found[source] = opened(message, source, self.what)
@@ -236,7 +236,7 @@ class Consent:
         that lasts."""
         own = self.fault is not None
         words = self.transport.gather(_VERDICTS[own])
-        faulty = {rank for rank, word in enumerate(words) if _is_faulty(word, rank)}
+        faulty = {rank for rank, word in enumerate(words) if is_faulty(word, rank)}
         if faulty:
             self._raise(faulty)
 
@@ -245,20 +245,20 @@ class Consent:
         fault, self.fault = self.fault, self._lasting
         text = b""
         if fault is not None and self.transport.rank in faulty:
-            text = _to_bytes(fault, fault is self._lasting)
+            text = message_to_bytes(fault, fault is self._lasting)
         sizes = self.transport.gather(as_bytes(np.array([len(text)], np.int64)))
-        longest = min(max(int(one.view(np.int64)[0]) for one in sizes), _FAULT_BYTES)
+        longest = min(max(int(one.view(np.int64)[0]) for one in sizes), FAULT_BYTES)
         texts = self.transport.gather(np.frombuffer(text.ljust(longest), np.uint8).copy())
         faults = [
             fault
             if fault is not None and rank == self.transport.rank
-            else _from_bytes(texts[rank].tobytes(), rank)
+            else message_from_bytes(texts[rank].tobytes(), rank)
             for rank in sorted(faulty)
         ]
         raise min(faults, key=_node_of)
 
 
-def _is_faulty(verdict: Bytes, sender: int) -> bool:
+def is_faulty(verdict: Bytes, sender: int) -> bool:
     """What a verdict says. Raises PeerLostError for one that is none: workers that do not know of
     each other's faults cannot go on together."""
     for faulty, word in _VERDICTS.items():
@@ -272,7 +272,7 @@ def _node_of(error: TallystickError) -> int:
     return getattr(error, "node", 1 << 62)
 
 
-def _to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
+def message_to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
     kind = type(error).__name__ if isinstance(error, (NodeError, NodeFaultError)) else ""
     return json.dumps(
         {
@@ -287,7 +287,7 @@ def _to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
     ).encode()
 
 
-def _from_bytes(data: bytes, rank: int) -> TallystickError:
+def message_from_bytes(data: bytes, rank: int) -> TallystickError:
     """A worker's fault as its own error, or as one of this worker. One that it reports of another
     names no worker: either of the two may have altered the bytes."""
     try:

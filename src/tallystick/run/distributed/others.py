@@ -77,7 +77,7 @@ def _record(job: Job, out: Path, facts: Mapping[str, int]) -> Sequence[Mapping[s
         return []
 
 
-_LAST_WORDS_SECONDS, _GRACE_S = 3.0, 10.0
+LAST_WORDS_SECONDS, _GRACE_S = 3.0, 10.0
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Others:
         """The error for the worker that failed first, by what the processes and the others' last
         words say; else `error` itself. Where all that is known is who has lost whom, it is of the
         worker that all losses lead to, and of none where they lead to none."""
-        end = time.monotonic() + _LAST_WORDS_SECONDS
+        end = time.monotonic() + LAST_WORDS_SECONDS
         while time.monotonic() < end:
             why = self._known()
             if why is not None:

@@ -32,7 +32,7 @@ from tallystick.run.store.stored_states import StateFile
 _COPY_SHARE = 0.25
 
 
-class _Digests:
+class StateDigests:
     """The tensor digests of a state, computed by every thread that calls `work`."""
 
     def __init__(self, device: Device, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]):
@@ -78,11 +78,11 @@ class _Digests:
 
 
 @dataclass
-class _UnderWay:
+class UnderWay:
     """One checkpoint: its digests, and its file if it is to be stored."""
 
     step: int
-    digests: _Digests
+    digests: StateDigests
     chains: Mapping[str, bytes]
     snapshot: Snapshot | None
     file: StateFile | None
@@ -130,10 +130,10 @@ class CheckpointWriter:
 
     def __init__(self, context: ExecutionContext) -> None:
         self._context = context
-        self._queue: SimpleQueue[_UnderWay | None] = SimpleQueue()
+        self._queue: SimpleQueue[UnderWay | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._open: _UnderWay | None = None  # reads the state's own memory
-        self._filing: _UnderWay | None = None  # has a file that is not collected yet
+        self._open: UnderWay | None = None  # reads the state's own memory
+        self._filing: UnderWay | None = None  # has a file that is not collected yet
 
     # -- the caller's ------------------------------------------------------------------------------
 
@@ -148,9 +148,9 @@ class CheckpointWriter:
         assert self._open is None and (file is None or self._filing is None)
         tensors = state.tensors()
         sizes = {name: tensors[name].nbytes for name in state.slots}
-        made = _UnderWay(
+        made = UnderWay(
             step,
-            _Digests(state.device, dict(state.slots), sizes),
+            StateDigests(state.device, dict(state.slots), sizes),
             state.chain_digests(),
             Snapshot(tensors) if file is not None else None,
             file,

@@ -183,7 +183,7 @@ class Engine:
         every node with its operands to `tap` (Runner.execute). Afterwards `last_log` is the
         digest of the step's log.
         """
-        bits = _bits_of(self._execute(tap, advance=False))
+        bits = _bits_of(self.execute_step(tap, advance=False))
         return bits, self._entered(bits)
 
     @in_its_context
@@ -199,20 +199,20 @@ class Engine:
     def shows_folded(self) -> bool:
         """True if `look` shows the operands of folds over micro-batches of the next step, which
         then are in memory together."""
-        return self._runner_at(self.step).holds_folded or self._changes_nodes()
+        return self._runner_at(self.step).holds_folded or self.changes_nodes()
 
     # -- replaced by a declared cheat (run.cheats.engine) ----------------------------------------
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
         """Execute the step; return the bits of its loss as computed, and the program's metrics."""
-        result = self._execute(tap, advance=True)
+        result = self.execute_step(tap, advance=True)
         return _bits_of(result), result.outputs
 
     def _entered(self, bits: int) -> int:
         """The loss that enters the chain for the computed loss `bits` (COMMITMENTS 5.5)."""
         return bits
 
-    def _changes_nodes(self) -> bool:
+    def changes_nodes(self) -> bool:
         """True if a tap of the next step may change what nodes have made: it then has to see what
         folds read."""
         return False
@@ -223,10 +223,10 @@ class Engine:
         key = self.job.commitment.random_key(step)
         return StepInputs(self.batch(step), self.scalars(step), key)
 
-    def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
+    def execute_step(self, tap: Tap | None, advance: bool) -> StepResult:
         """Execute the program on the next step's batch, scalars and key."""
         step, inputs = self.step, self._inputs()
-        showing = None if tap is None else Showing(tap, advance, self._changes_nodes())
+        showing = None if tap is None else Showing(tap, advance, self.changes_nodes())
         execute = partial(
             self._runner_at(step).execute, self.state.slots, inputs, showing, self.before_write
         )

@@ -39,10 +39,10 @@ from tallystick.run.logs.report import Found, found_problem
 
 MAGIC = b"tallystick journal 1\n"
 _CHAIN_TAG = tag("journal/1")
-_HEAD = struct.Struct("<BI")
-_CHECK_BYTES = 16
+RECORD_HEAD = struct.Struct("<BI")
+CHECK_BYTES = 16
 _MAX_PAYLOAD = 1 << 16
-_LARGEST_RECORD = _HEAD.size + _MAX_PAYLOAD + _CHECK_BYTES
+_LARGEST_RECORD = RECORD_HEAD.size + _MAX_PAYLOAD + CHECK_BYTES
 
 SESSION, LOSS, CHECKPOINT, EVALUATION, PAUSE, END, LOGGED, FOLLOWED = range(1, 9)
 _STEP_BITS = struct.Struct("<QI")
@@ -191,15 +191,15 @@ def is_session(value: Any) -> bool:
     )
 
 
-class _Chain:
+class DigestChain:
     def __init__(self, job_digest: bytes) -> None:
         self.value = Writer(_CHAIN_TAG).hash(job_digest, "job digest").digest()
 
     def frame(self, kind: int, payload: bytes) -> bytes:
         """The record's bytes; advances the chain."""
-        record = _HEAD.pack(kind, len(payload)) + payload
+        record = RECORD_HEAD.pack(kind, len(payload)) + payload
         self.value = sha256(self.value + record)
-        return record + self.value[:_CHECK_BYTES]
+        return record + self.value[:CHECK_BYTES]
 
 
 def read_journal(
@@ -214,20 +214,22 @@ def read_journal(
     return _read(path, limit, inside)[0]
 
 
-def _read(path: Path, limit: int, inside: Path | None) -> tuple[JournalContent, _Chain, int]:
+def _read(path: Path, limit: int, inside: Path | None) -> tuple[JournalContent, DigestChain, int]:
     file, size = open_file(path, "journal", inside, limit)
     with os_errors(path), file:
         return _parse(file, size, path, limit)
 
 
-def parse_journal(data: bytes, path: Path) -> tuple[JournalContent, _Chain, int]:
+def parse_journal(data: bytes, path: Path) -> tuple[JournalContent, DigestChain, int]:
     """Parse a journal's bytes: return its content, the hash chain at its end, and the offset at
     which its intact part ends. Raises CorruptFileError for bytes that do not begin as a
     journal."""
     return _parse(io.BytesIO(data), len(data), path, LIMITS.journal_bytes)
 
 
-def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalContent, _Chain, int]:
+def _parse(
+    file: BinaryIO, size: int, path: Path, limit: int
+) -> tuple[JournalContent, DigestChain, int]:
     at = len(MAGIC) + 32
     start = file.read(at)
     if start[: len(MAGIC)] != MAGIC or len(start) < at:
@@ -240,7 +242,7 @@ def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalCo
             "Restore it from an intact copy.",
         )
     content = JournalContent(start[len(MAGIC) :])
-    chain = _Chain(content.job_digest)
+    chain = DigestChain(content.job_digest)
     while at < size:
         before = chain.value
         why, record_bytes = _take(file, min(size - at, _LARGEST_RECORD), chain, content)
@@ -252,15 +254,17 @@ def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalCo
     return content, chain, at
 
 
-def _take(file: BinaryIO, room: int, chain: _Chain, content: JournalContent) -> tuple[str, int]:
+def _take(
+    file: BinaryIO, room: int, chain: DigestChain, content: JournalContent
+) -> tuple[str, int]:
     """Read one record of at most `room` bytes into `content`; return the reason why it does not
     fit (or an empty string), and its size."""
-    head = file.read(min(room, _HEAD.size))
-    if len(head) < _HEAD.size:
+    head = file.read(min(room, RECORD_HEAD.size))
+    if len(head) < RECORD_HEAD.size:
         return "a record is cut off", 0
-    kind, length = _HEAD.unpack(head)
-    rest = length + _CHECK_BYTES
-    if length > _MAX_PAYLOAD or rest > room - _HEAD.size:
+    kind, length = RECORD_HEAD.unpack(head)
+    rest = length + CHECK_BYTES
+    if length > _MAX_PAYLOAD or rest > room - RECORD_HEAD.size:
         return "a record is cut off", 0
     body = file.read(rest)
     if len(body) < rest:
@@ -274,7 +278,7 @@ def _take(file: BinaryIO, room: int, chain: _Chain, content: JournalContent) -> 
 class Journal:
     """A journal open for appending: a new one, or one continued after its intact prefix."""
 
-    def __init__(self, path: Path, content: JournalContent, chain: _Chain, end: int) -> None:
+    def __init__(self, path: Path, content: JournalContent, chain: DigestChain, end: int) -> None:
         self.path = path
         self.content = content
         self._chain = chain
@@ -388,7 +392,7 @@ class Journal:
 
 def journal_bytes(steps: int, checkpoints: int, logs: bool = False) -> int:
     """The bytes of a journal of this many steps and checkpoints, without sessions."""
-    frame = _HEAD.size + _CHECK_BYTES
+    frame = RECORD_HEAD.size + CHECK_BYTES
     step = (_STEP_BITS_LOG if logs else _STEP_BITS).size
     return 256 + steps * (frame + step) + checkpoints * (frame + _STEP_ROOT.size)
 
@@ -415,7 +419,7 @@ class JournalTail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
-        self._chain: _Chain | None = None
+        self._chain: DigestChain | None = None
         self._content = JournalContent(b"")
         self.length = self.steps = self.logs = 0
         self.roots: dict[int, bytes] = {}
@@ -432,7 +436,7 @@ class JournalTail:
                 if len(start) < len(MAGIC) + 32:
                     return
                 self._content = JournalContent(start[len(MAGIC) :])
-                self._chain, self._at = _Chain(self._content.job_digest), len(start)
+                self._chain, self._at = DigestChain(self._content.job_digest), len(start)
             file.seek(self._at)
             content = self._content
             marks = len(content.checkpoints), len(content.pauses), content.finished

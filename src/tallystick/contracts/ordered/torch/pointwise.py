@@ -60,7 +60,7 @@ def _right_shift(a: Tensor, b: Tensor) -> Tensor:
     return a >> torch.where((b >= 0) & (b <= 63), b, 63)
 
 
-_PRIMITIVES: dict[str, Callable[..., Tensor]] = {
+PRIMITIVES: dict[str, Callable[..., Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul,
     "neg": lambda x: (bits(x) ^ _SIGN).view(torch.float32),
     "abs": lambda x: (bits(x) & _MAGNITUDE).view(torch.float32),
@@ -72,7 +72,7 @@ _PRIMITIVES: dict[str, Callable[..., Tensor]] = {
 }  # fmt: skip
 
 
-def _meaning(
+def meaning_of(
     op: str, attrs: Attrs, operands: dict[str, Tensor]
 ) -> Callable[[Expr, tuple[Tensor, ...]], Tensor]:
     device = next(iter(operands.values())).device
@@ -88,7 +88,7 @@ def _meaning(
         if value.kind == "convert":
             x = parts[0]
             return torch.ne(x, 0) if value.dtype == "bool" else x.to(TORCH_DTYPES[value.dtype])
-        return _PRIMITIVES[value.kind](*parts)
+        return PRIMITIVES[value.kind](*parts)
 
     return of
 
@@ -101,7 +101,7 @@ def _attach(spec: OpSpec) -> None:
         operands = {of: operand(inputs, k) for k, of in enumerate(names)}
         form = spec.form(attrs, [type_of(x).dtype for x in operands.values()])
         assert form is not None  # the declaration refused the call
-        meaning, out = _meaning(name, attrs, operands), outputs[0]
+        meaning, out = meaning_of(name, attrs, operands), outputs[0]
         refused = [] if form.refused is None or not out.numel() else [form.refused]
         if any(bool(bad.any()) for bad in interpreted(refused, meaning)):
             raise RefusedOperandsError(name, f"{form.why}.")

@@ -45,7 +45,7 @@ class LogOutcome:
     taken: int
 
 
-def _least_room(blocks: int) -> int:
+def least_room(blocks: int) -> int:
     """The number of a log's words that lie on the device together: for an entry of every 64
     elements. A log of more crosses the bus in several copies."""
     return max(BLOCK_ELEMENTS, blocks * BLOCK_ELEMENTS // 64)
@@ -61,7 +61,7 @@ class DeviceLog:
         blocks = [-(-size // BLOCK_ELEMENTS) for size in sizes]
         self._device, self._starts = device, [0, *accumulate(blocks)]
         self.blocks = self._starts[-1]
-        self.room = _least_room(self.blocks)
+        self.room = least_room(self.blocks)
         driver = device.driver
         self._marks = Memory(driver, max(1, 2 * _MARKED * self.blocks))
         # The control, then the number of entries of each block: one copy has both.

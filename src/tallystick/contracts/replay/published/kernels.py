@@ -28,7 +28,7 @@ Array = np.ndarray
 
 
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
-_AT_ONCE = ENTRIES_PER_BYTE << 15
+ELEMENTS_AT_ONCE = ENTRIES_PER_BYTE << 15
 
 
 class PublishedKernels(NodeKernels):
@@ -72,15 +72,15 @@ class PublishedKernels(NodeKernels):
     ) -> list[_EntryPart]:
         """The call, cut into stretches of its elements where that saves memory."""
         count = given[0].size
-        if not self._stock.is_per_element(spec) or count <= _AT_ONCE:
+        if not self._stock.is_per_element(spec) or count <= ELEMENTS_AT_ONCE:
             return [_EntryPart(0, None, inputs, given)]
         if not all(_can_be_cut(x, count) for x in (*inputs, *given)):
             return [_EntryPart(0, None, inputs, given)]
         parts = []
         flat_inputs = [None if x is None else _flat(x) for x in inputs]
         flat = [out.reshape(-1) for out in given]
-        for at in range(0, count, _AT_ONCE):
-            here = slice(at, min(at + _AT_ONCE, count))
+        for at in range(0, count, ELEMENTS_AT_ONCE):
+            here = slice(at, min(at + ELEMENTS_AT_ONCE, count))
             cut = [x if x is None or x.size != count else x[here] for x in flat_inputs]
             first = at // ENTRIES_PER_BYTE
             last = first + -(-(here.stop - at) // ENTRIES_PER_BYTE)
