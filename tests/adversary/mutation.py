@@ -41,7 +41,7 @@ MODULES = (
     "protocol/phase_beyond.py", "protocol/sizes.py", "protocol/queries.py",
     "protocol/queries_step.py", "protocol/records.py", "protocol/facts.py",
     "protocol/statement.py", "protocol/verdict.py", "opening/parts.py", "opening/pointwise.py",
-    "contracts/exact/opening.py", "contracts/replay/published/judge.py",
+    "contracts/exact/opening.py", "contracts/replay/opening.py",
     "contracts/rounded/opening.py",
     "numerics/grid.py", "commit/members.py",
 )  # fmt: skip
