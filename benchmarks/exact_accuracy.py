@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core, evaluate
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu.integers import ENGINES, using
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources

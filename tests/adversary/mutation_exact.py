@@ -31,7 +31,7 @@ import test_exact_vectors as vectors
 from unit.numerics import test_exact_operators as kernels
 from unit.opening import test_opening_exact as opening
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu import operators
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from dot_shapes import convolution, product
 from emulated_gpu import CUDA, FAULTS, EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.exact.cuda import exact_kernel
 from tallystick.contracts.exact.cuda.ways import (
     FORCED,

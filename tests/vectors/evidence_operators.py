@@ -16,7 +16,7 @@ from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, dot_operators, rounded_operators

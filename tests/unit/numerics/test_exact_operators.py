@@ -13,7 +13,7 @@ from reference import exact_blocks as reference
 from unit.numerics.test_rounded_operators import GEOMETRIES, _geometry, nasty, seeded
 
 from tallystick import _core
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu import exact_kernel
 from tallystick.contracts.exact.cpu import integers as engines
 from tallystick.contracts.exact.cpu import operators as conv_module

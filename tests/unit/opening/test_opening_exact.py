@@ -15,7 +15,7 @@ from harness import check_games, check_values
 from reference.data import Gen
 from reference.exact_blocks import integer
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.exact.opening import START, ExactRecord, _integers
 from tallystick.opening.dot import Products
 from tallystick.opening.parts import summed

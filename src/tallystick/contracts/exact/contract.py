@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.ordered.contract import ordered_kernels
 from tallystick.devices.device import is_cuda
 from tallystick.devices.kernel import replaced
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
     from tallystick.devices.kernel import Kernel
     from tallystick.opening.quantity import Quantity, Rule, Site
 
-# 17.1: B of the integers, and the length of a block. The default is the one nearest to binary32.
-BLOCK_LENGTHS = {8: 256, 15: 1024, 22: 2048}
+# The one nearest to binary32.
 DEFAULT_WIDTH = 22
-
-
-def outer_values(width: int, inner: int) -> int:
-    """The number of outer values of a segment, for `inner` index values each (17.2)."""
-    return max(1, BLOCK_LENGTHS[width] // max(1, inner))
 
 
 @contract_family

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.errors import UsageError
 from tallystick.products import engines as blas
 from tallystick.products.tiles import SCRATCH, widened

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS, outer_values
+from tallystick.contracts.exact import BLOCK_LENGTHS, outer_values
 from tallystick.contracts.exact.cpu import exact_kernel
 from tallystick.contracts.exact.cpu.integers import Factors, Integers, dots, integers_of
 from tallystick.contracts.ordered.cpu.dot import convolve

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS, outer_values
+from tallystick.contracts.exact import BLOCK_LENGTHS, outer_values
 from tallystick.contracts.exact.cuda.ways import SLICE
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, over, whole

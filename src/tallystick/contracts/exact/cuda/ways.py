@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS, Exact
+from tallystick.contracts.exact import BLOCK_LENGTHS
+from tallystick.contracts.exact.contract import Exact
 from tallystick.contracts.gpu_probe import same
 from tallystick.products.cuda.tiles import PROCESSORS
 

@@ -16,11 +16,10 @@ import numpy as np
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.published.follow import PublishedFollow
 from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
+from tallystick.contracts.replay.published.stock import check_sections, load_stock
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
-from tallystick.errors import CannotCheckError, UnsupportedOperatorError
 from tallystick.numerics.registry import OpSpec
-from tallystick.program.ir import Program
 
 if TYPE_CHECKING:
     from tallystick.contracts.replay.stock.stock import Stock
@@ -28,43 +27,6 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-# --- torch's kernels ------------------------------------------------------------------------------
-def load_stock() -> Stock:
-    """torch's kernels on this machine's CPU. Raises CannotCheckError without torch."""
-    try:
-        from tallystick.contracts.replay.stock.stock import Stock
-    except ImportError:
-        raise CannotCheckError(
-            "The published form runs on PyTorch's kernels, and PyTorch is not installed.",
-            "Install it: pip install 'tallystick[train]'; or choose form=bounded.",
-        ) from None
-    return Stock()
-
-
-def check_program(program: Program) -> None:
-    """Check every logged node of `program`, as `check_sections` does."""
-    load_stock()
-    check_sections(LoggedProgram(program))
-
-
-def check_sections(logged: LoggedProgram) -> None:
-    """Check that every node with a section can run under the published form.
-
-    Raises UnsupportedOperatorError, naming the operator, and CannotCheckError without torch.
-    """
-    load_stock()
-    from tallystick.contracts.replay.stock.stock import form_of, has_form
-
-    for section, operator in zip(logged.sections, logged.operators, strict=True):
-        try:
-            if not has_form(operator):
-                form_of(operator)
-        except UnsupportedOperatorError as error:
-            why = f"Node {section.node}: {error.message}"
-            raise UnsupportedOperatorError(why, error.next_action) from None
-
-
-# --- the kernel of a node -------------------------------------------------------------------------
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
 _AT_ONCE = ENTRIES_PER_BYTE << 15
 
