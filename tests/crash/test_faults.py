@@ -161,7 +161,7 @@ def test_a_library_that_cannot_verify_refuses_no_signature(monkeypatch: pytest.M
     """OpenSSL says "invalid" for want of memory: 9 of 557 games convicted an honest party so."""
     key = PrivateKey(bytes(32))
     good = key.sign(b"message")
-    assert signing.PublicKey(signing.KNOWN_KEY)._verified(signing.KNOWN_SIGNATURE, b"")
+    assert signing.PublicKey(signing.KNOWN_KEY).library_verifies(signing.KNOWN_SIGNATURE, b"")
     with monkeypatch.context() as patch:
         patch.setattr(PublicKey, "library_verifies", _says([False]))
         assert key.public.verifies(good, b"message")

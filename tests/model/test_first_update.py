@@ -84,20 +84,21 @@ def _doubled(a: Any, number: float) -> tuple[Any, float]:
 
 
 WRONG: dict[str, tuple[Optimizer, str, Callable[[], Any], str]] = {
-    "no decay": (AdamW(0.01), "_adam_attrs", lambda: _attrs(weight_decay=0.0), "param"),
-    "decay": (Adam(0.01), "_adam_attrs", lambda: _attrs(weight_decay=0.01), "opt.m"),
-    "beta1": (Adam(0.01), "_adam_attrs", lambda: _attrs(beta1=0.99), "opt.m"),
-    "beta2": (AdamW(0.01), "_adam_attrs", lambda: _attrs(beta2=0.99), "opt.v"),
-    "eps": (AdamW(0.01), "_adam_attrs", lambda: _attrs(eps=1e-3), "param"),
+    "no decay": (AdamW(0.01), "adam_attrs", lambda: _attrs(weight_decay=0.0), "param"),
+    "decay": (Adam(0.01), "adam_attrs", lambda: _attrs(weight_decay=0.01), "opt.m"),
+    "beta1": (Adam(0.01), "adam_attrs", lambda: _attrs(beta1=0.99), "opt.m"),
+    "beta2": (AdamW(0.01), "adam_attrs", lambda: _attrs(beta2=0.99), "opt.v"),
+    "eps": (AdamW(0.01), "adam_attrs", lambda: _attrs(eps=1e-3), "param"),
     "no nesterov": (
-        NESTEROV, "_sgd", lambda: _sgd(lambda o: replace(o, nesterov=False)), "param",
+        NESTEROV, "sgd_update", lambda: _sgd(lambda o: replace(o, nesterov=False)), "param",
     ),
     "dampening": (
-        SGD(0.1, momentum=0.9), "_sgd", lambda: _sgd(lambda o: replace(o, dampening=0.1)), "opt.buf"
+        SGD(0.1, momentum=0.9), "sgd_update", lambda: _sgd(lambda o: replace(o, dampening=0.1)),
+        "opt.buf",
     ),
     "decay of SGD": (
-        SGD(0.1, weight_decay=0.1), "_sgd", lambda: _sgd(lambda o: replace(o, weight_decay=0.0)),
-        "param",
+        SGD(0.1, weight_decay=0.1), "sgd_update",
+        lambda: _sgd(lambda o: replace(o, weight_decay=0.0)), "param",
     ),
 }  # fmt: skip
 
