@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
+from tallystick.limits import LIMITS
 from tallystick.opening.views import View
 from tallystick.protocol import bodies as b
 from tallystick.protocol import queries as q
@@ -135,3 +137,46 @@ def test_leaves_of_a_query_are_a_part_that_a_tree_is_split_into() -> None:
             else:
                 with pytest.raises(UsageError, match=f"No {count} leaves at {first}"):
                     subtree(7, first, count)
+
+
+ONE_STEP: Any = SimpleNamespace(checkpoints=1, final_step=1)
+
+
+def test_a_job_is_asked_for_records_in_its_own_way(logreg_job: Job) -> None:
+    facts = Facts(logreg_job.terms)
+    of_format_two: Any = SimpleNamespace(job=None)
+    q.Record(0).check(facts, ONE_STEP)
+    with pytest.raises(UsageError, match="asked for whole records"):
+        q.RecordPart(0, 0, 0).check(facts, ONE_STEP)
+    with pytest.raises(UsageError, match="asked for parts of records"):
+        q.Record(0).check(of_format_two, ONE_STEP)
+
+
+def test_queries_about_logs_name_what_a_step_has(logreg_job: Job) -> None:
+    with pytest.raises(UsageError, match="keeps no logs"):
+        q.Log(0).check(Facts(logreg_job.terms), ONE_STEP)
+    step = SimpleNamespace(sections=(SimpleNamespace(blocks=2),))
+    facts: Any = SimpleNamespace(contract=SimpleNamespace(keeps_log=True), at=lambda _: step)
+    q.LogBlock(0, 0, 1).check(facts, ONE_STEP)
+    with pytest.raises(UsageError, match="no section 1"):
+        q.LogHashes(0, 1, 0, 1).check(facts, ONE_STEP)
+    with pytest.raises(UsageError, match="no block 2"):
+        q.LogBlock(0, 0, 2).check(facts, ONE_STEP)
+
+
+def test_an_opening_has_no_more_leaves_than_allowed() -> None:
+    header = SimpleNamespace(leaves=2 * LIMITS.opening_leaves)
+    there = SimpleNamespace(program=SimpleNamespace(nodes=[None]), header_at=lambda *_: header)
+    facts: Any = SimpleNamespace(at=lambda _: there)
+    q.Opening(0, 0, 0, tuple(range(LIMITS.opening_leaves))).check(facts, ONE_STEP)
+    with pytest.raises(UsageError, match="leaves are too many"):
+        q.Opening(0, 0, 0, tuple(range(LIMITS.opening_leaves + 1))).check(facts, ONE_STEP)
+
+
+def test_bytes_of_a_query_are_of_a_kind_and_not_too_long() -> None:
+    encoded = q.encode_query(q.Loss(1))
+    for kind in (0, 17, 255):
+        with pytest.raises(CorruptFileError, match="its kind is unknown"):
+            q.decode_query(encoded[:-9] + bytes([kind]) + encoded[-8:])
+    with pytest.raises(CorruptFileError, match="longer than any query"):
+        q.decode_query(encoded + bytes(LIMITS.query_bytes))
