@@ -6,6 +6,7 @@ import builtins
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +97,29 @@ def test_within_one_capture_a_second_pass_finds_what_the_first_has_made() -> Non
         second.restore()
     assert keeps.__code__ is own
     assert not any(follows(made) for made in KEPT)
+
+
+def test_one_source_that_was_compiled_twice_is_followed_twice(tmp_path: Path) -> None:
+    """Their codes are equal; a module that is loaded under two names has such."""
+    path = tmp_path / "twice.py"
+    path.write_text("def step():\n    return [1]\n")
+    first, second = ({}, {})  # type: tuple[dict[str, Any], dict[str, Any]]
+    for names in (first, second):
+        exec(compile(path.read_text(), str(path), "exec"), names)
+    one, two = first["step"].__code__, second["step"].__code__
+    assert one == two
+    assert one is not two
+    with SET_ASIDE:
+        found = [SET_ASIDE.find([one]), SET_ASIDE.find([two]), SET_ASIDE.find([one])]
+    assert found == [[first["step"]], [second["step"]], [first["step"]]]
+
+
+def test_a_step_that_sets_things_aside_hides_no_function() -> None:
+    rewriting, own = Rewriting(), keeps.__code__
+    rewriting.follow_codes([own])
+    keeps()
+    gc.freeze()  # as the step itself may
+    assert follows(KEPT[0])
+    rewriting.restore()
+    assert not follows(KEPT[0])
+    assert keeps.__code__ is own

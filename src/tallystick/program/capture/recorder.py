@@ -26,6 +26,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKey
 
 from tallystick.program.capture.profiled import unwatched
 from tallystick.program.capture.replaced import replacing, usual
+from tallystick.program.capture.set_aside import SET_ASIDE
 
 
 def first_tensor(output: Any) -> Tensor | None:
@@ -109,6 +110,11 @@ _LONG = frozenset(
     {"lift_fresh", "lift_fresh_copy", "is_nonzero", "size", "stride", "storage_offset"}
 )
 _TORCHS = frozenset({"aten", "prims"})  # whose kernels call no code of the person's
+# Their schemas do not say that they write statistics, or share an operand's storage.
+_UNTOLD = frozenset({
+    "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
+    "aten::_unsafe_view",
+})  # fmt: skip
 _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
 _AS_THEY_ARE = frozenset({
     int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout,
@@ -217,6 +223,7 @@ def _has_one_form(func: Any) -> bool:
     results are its own, and no random ones."""
     return (
         func.namespace in _TORCHS
+        and func._schema.name not in _UNTOLD
         and _is_fresh(func)
         and torch.Tag.nondeterministic_seeded not in func.tags
     )
@@ -248,7 +255,15 @@ def _is_plain(made: Any) -> bool:
 
 
 _MOST_FORMS = 1 << 14
-_forms: dict[Any, Any] = {}  # by a call's function and the forms of its arguments: the rooms
+# By a call's function and the forms of its arguments: the rooms. They are of one capture: the
+# person may give an operator another kernel before the next one.
+_forms: dict[Any, Any] = {}
+SET_ASIDE.at_end.append(_forms.clear)
+
+
+def _settings() -> tuple[torch.dtype, bool]:
+    """What of torch's settings decides about results and refusals of meta kernels."""
+    return torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
 
 
 def _executed(func: Any, args: Any, kwargs: Any) -> Any:
@@ -257,7 +272,7 @@ def _executed(func: Any, args: Any, kwargs: Any) -> Any:
     if not _has_one_form(func):
         return func(*args, **kwargs)
     try:
-        key = func, torch.get_default_dtype(), _key(args), _key([*kwargs.items()])
+        key = func, *_settings(), _key(args), _key([*kwargs.items()])
     except _UnusualError:
         return func(*args, **kwargs)
     rooms = _forms.get(key)

@@ -5,6 +5,7 @@ code is made from (PROGRAM 5.19).
 from __future__ import annotations
 
 import ast
+import gc
 import linecache
 import types
 from collections.abc import Collection, Iterable, Iterator
@@ -103,6 +104,7 @@ class Rewriting:
 
     def __init__(self) -> None:
         self.own: dict[types.CodeType, types.CodeType] = {}  # by the followed code
+        self._followed: list[types.CodeType] = []  # equal ones too, of a source compiled twice
         self.functions: list[tuple[types.FunctionType, types.CodeType]] = []
         self.missing: dict[types.CodeType, str] = {}
         self._made: list[types.FunctionType] = []  # by followed code, while it ran
@@ -130,6 +132,7 @@ class Rewriting:
             self.missing[code] = f"{code.co_name} ({code_line(code)})"
             return False
         self.own[found] = code
+        self._followed.append(found)
         self._inner(code, found)
         self.functions.append((function, code))
         function.__code__ = found
@@ -141,6 +144,7 @@ class Rewriting:
         news = [c for c in new.co_consts if isinstance(c, types.CodeType)]
         for a, b in zip(olds, news, strict=True):
             self.own[b] = a
+            self._followed.append(b)
             self._inner(a, b)
 
     def follow_codes(self, codes: Iterable[types.CodeType]) -> bool:
@@ -158,19 +162,23 @@ class Rewriting:
         return self._everywhere(self.missing) if self.missing else []
 
     def restore(self) -> None:
-        for function, code in self.functions:
-            function.__code__ = code
-        if self.own:
-            self._made += functions_of(self.own)
-            for made in self._made:
-                made.__code__ = self.own.get(made.__code__, made.__code__)
-        SET_ASIDE.note(f for f, _ in self.functions)
-        SET_ASIDE.note(self._made)
-        if self._looked:
-            SET_ASIDE.__exit__()
-            self._looked = False
-        self.functions.clear()
-        self._made.clear()
+        try:
+            for function, code in self.functions:
+                function.__code__ = code
+            if self.own:
+                if SET_ASIDE.is_more():
+                    gc.unfreeze()  # the step has set aside what its followed code made
+                self._made += functions_of(self._followed)
+                for made in self._made:
+                    made.__code__ = self.own.get(made.__code__, made.__code__)
+            SET_ASIDE.note(f for f, _ in self.functions)
+            SET_ASIDE.note(self._made)
+        finally:
+            if self._looked:
+                SET_ASIDE.__exit__()
+                self._looked = False
+            self.functions.clear()
+            self._made.clear()
 
     def _everywhere(self, codes: Collection[types.CodeType]) -> list[types.FunctionType]:
         """The functions in memory that have one of these codes."""
@@ -178,7 +186,7 @@ class Rewriting:
             SET_ASIDE.__enter__()
             self._looked = True
         if self.own:  # the look sets aside what followed code has made, too
-            self._made += functions_of(self.own)
+            self._made += functions_of(self._followed)
         return SET_ASIDE.find(codes)
 
 

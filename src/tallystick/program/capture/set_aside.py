@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 
-def functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
-    """The functions that have one of these codes, but for those that are set aside."""
-    return [
-        f
-        for f in gc.get_referrers(*codes)
-        if isinstance(f, types.FunctionType) and f.__code__ in codes
-    ]
+def functions_of(codes: Iterable[types.CodeType]) -> list[types.FunctionType]:
+    """The functions that have one of these codes, but for those that are set aside. Codes are told
+    apart by identity: one source that was compiled twice has equal ones."""
+    every = list(codes)
+    known = {id(code) for code in every}
+    referrers = gc.get_referrers(*every)
+    return [f for f in referrers if isinstance(f, types.FunctionType) and id(f.__code__) in known]
 
 
 class _SetAside:
@@ -24,35 +24,49 @@ class _SetAside:
     new. Within `with`, all of memory is looked through once for each code.
 
     What the person has set aside is given back to the garbage collector: it costs time, and a
-    function that is not found would be traced as it is.
+    function that is not found would be traced as it is. Where the step itself sets things aside,
+    all of memory is looked through again.
+
+    `at_end` is called when nothing is set aside any more.
     """
 
     def __init__(self) -> None:
         self.depth = 0
         # By the identity of a code that was looked for: itself, and its functions.
         self.known: dict[int, tuple[types.CodeType, dict[int, types.FunctionType]]] = {}
+        self.at_end: list[Callable[[], None]] = []
+        self._sign: list[object] = []  # made after the last look, so not set aside
 
     def __enter__(self) -> None:
         self.depth += 1
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1
-        if self.depth == 0 and self.known:
-            self.known = {}
-            gc.unfreeze()
+        if self.depth == 0:
+            if self.known:
+                self.known = {}
+                gc.unfreeze()
+            for end in self.at_end:
+                end()
 
     def find(self, codes: Collection[types.CodeType]) -> list[types.FunctionType]:
         """The functions in memory that have one of these codes, however old they are."""
         new = [code for code in codes if id(code) not in self.known]
-        if new:
+        if new or self.is_more():
             gc.unfreeze()
             self.known |= {id(code): (code, {}) for code in new}
-            self.note(functions_of({code for code, _ in self.known.values()}))
+            self.note(functions_of(code for code, _ in self.known.values()))
             gc.freeze()
+            self._sign = []
         else:
             self.note(functions_of(codes))
+        wanted = {id(code) for code in codes}
         of_codes = [f for code in codes for f in self.known[id(code)][1].values()]
-        return [f for f in of_codes if f.__code__ in codes]
+        return [f for f in of_codes if id(f.__code__) in wanted]
+
+    def is_more(self) -> bool:
+        """Whether somebody else has set things aside since the last look."""
+        return bool(self.known) and all(o is not self._sign for o in gc.get_objects())
 
     def note(self, functions: Iterable[types.FunctionType]) -> None:
         """Keep those whose code was looked for: a later look may set them aside."""
