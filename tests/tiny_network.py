@@ -100,7 +100,7 @@ class Tiny:
 
     def answer(self, bucket: Bucket, sampler: str) -> Program:
         """The program whose one step is an answer, with the nodes that a model's has."""
-        return programs.answering_programs(
+        return programs.answering_program(
             self.forward(bucket.length, bucket.answer), bucket, sampler
         )
 

@@ -198,7 +198,7 @@ __all__ = [
 # Rooms whose own names a person uses. `augment` needs torch, which nothing else here does.
 _ROOMS = ("augment", "trackers")
 # Those of the room above the interface.
-ADAPTERS = ("Trainer", "fit", "fit_lightning")
+_ADAPTERS = ("Trainer", "fit", "fit_lightning")
 
 
 def __getattr__(name: str) -> Any:
@@ -206,7 +206,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
     if name in _ROOMS:
         return importlib.import_module(f"tallystick.{name}")
-    if name in ADAPTERS:
+    if name in _ADAPTERS:
         from tallystick import trainer
 
         return getattr(trainer, name)

@@ -36,7 +36,7 @@ def test_the_run_time_compiler_takes_every_source(name: str) -> None:
 
 
 def test_a_source_that_it_does_not_take_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {**source.texts_of(), "cuda/broken.cu": b"no kernel"}
-    monkeypatch.setattr(source, "texts_of", lambda: texts)
+    texts = {**source.source_texts(), "cuda/broken.cu": b"no kernel"}
+    monkeypatch.setattr(source, "source_texts", lambda: texts)
     with pytest.raises(EnvironmentRefusedError, match=r"broken\.cu do not compile for sm_90"):
         compile_("broken")

@@ -99,14 +99,14 @@ def test_a_provider_refuses_other_rules_than_its_offers(stage: Stage, tmp_path: 
     """14.5: the twin has accepted an offer with other numbers, which the digest does not show."""
     now = now_ms()
     offer, files = documents(stage, tmp_path, Deadlines(now - 2, now - 1, now + 8_000, 1000))
-    from tallystick.cli.serve import ordered_entries
+    from tallystick.cli.serve import check_of_offers
     from tallystick.delegation.book import open_book, session_rules
     from tallystick.errors import MismatchError
 
     book = open_book([file.read_bytes() for file in files])
     referee, twin = (load_private_key(stage.path / f"{n}.key") for n in ("referee", "twin"))
     rules = session_rules(book, referee.public, b"n" * 32)
-    check = ordered_entries([offer], twin.public)
+    check = check_of_offers([offer], twin.public)
     check(rules)
     check(replace(rules, offer=b"\0" * 32, budget=1))  # it names no offer of this provider
     for changed in ({"budget": 1}, {"extension": 1}, {"sealing": rules.sealing + 1}):

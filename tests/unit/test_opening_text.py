@@ -32,7 +32,7 @@ from tallystick.opening.quantity import (
     opening_rule,
 )
 from tallystick.opening.views import FAN_OUT
-from tallystick.protocol.messages import KINDS_OF_VIEWS
+from tallystick.protocol.messages import VIEW_CODES
 
 
 # --- trees (OPENING 2.3, 6) -----------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_numbers() -> None:
 
 def test_view_codes() -> None:
     stated = {code(row[0])[0]: int(row[1]) for row in table("view", "code")}
-    assert stated == KINDS_OF_VIEWS
+    assert stated == VIEW_CODES
 
 
 def test_stretches() -> None:

@@ -18,12 +18,12 @@ import tallystick
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.numerics import contracts
 from tallystick.numerics.contracts import (
     contract_family,
     families,
     find_contract,
     parse_contract,
+    withdraw_family,
 )
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
@@ -44,8 +44,7 @@ def declared() -> Iterator[None]:
 
 
 def withdrawn() -> None:
-    contracts.families_by_name.pop(Toy.name, None)
-    contracts.found_contract.cache_clear()
+    withdraw_family(Toy.name)
 
 
 withdrawn()  # the import above has declared it

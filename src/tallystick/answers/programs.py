@@ -144,17 +144,17 @@ def answer_program(model: Model, bucket: Bucket, sampler: str, contract: str) ->
     Raises RefusedModelError, UsageError.
     """
     forward = forward_program(model, bucket.length, bucket.answer, contract)
-    return answering_programs(forward, bucket, sampler)
+    return answering_program(forward, bucket, sampler)
 
 
 def answer_programs(model: Model, bucket: Bucket, contract: str) -> dict[str, Program]:
     """The answer program of every sampler set, by set: the model is captured once. Raises as
     `answer_program`."""
     forward = forward_program(model, bucket.length, bucket.answer, contract)
-    return {sampler: answering_programs(forward, bucket, sampler) for sampler in SETS}
+    return {sampler: answering_program(forward, bucket, sampler) for sampler in SETS}
 
 
-def answering_programs(forward: Program, bucket: Bucket, sampler: str) -> Program:
+def answering_program(forward: Program, bucket: Bucket, sampler: str) -> Program:
     """`forward` with the sampler after it: every weight passes through, and the answer's slots take
     what is drawn."""
     vocabulary = forward.type_of(forward.output_values["logits"]).shape[1]

@@ -202,7 +202,7 @@ def serve(
     ):
         private = signing_key(store, prover.run.signer, key)
         kept = Path(sessions) if sessions else path.with_name(path.name + ".sessions")
-        check = ordered_entries([read_offer(name) for name in offers], private.public)
+        check = check_of_offers([read_offer(name) for name in offers], private.public)
         registered = Registered(prover, private, prover.job.terms, believed, kept, note, check)
         try:
             listening(party_app(registered, tell=_tell), [registered.key])
@@ -211,7 +211,7 @@ def serve(
                 note("An answer was not finished. It is computed again when a referee asks.")
 
 
-def ordered_entries(offers: list[Offer], key: PublicKey) -> Callable[[Rules], None]:
+def check_of_offers(offers: list[Offer], key: PublicKey) -> Callable[[Rules], None]:
     """A check of a session's rules against the accepted offer that they name (PROTOCOL 14.5).
 
     Rules that name no offer, or another document such as an alarm, are not looked at.

@@ -167,19 +167,25 @@ class ContractSettings:
 
 
 # --- the contracts of this build ------------------------------------------------------------------
-families_by_name: dict[str, type[Contract]] = {}
+_families: dict[str, type[Contract]] = {}
 Family = TypeVar("Family", bound=type[Contract])
 
 
 def contract_family(family: Family) -> Family:
     """Declare a contract: a decorator of its class."""
-    for other in families_by_name.values():
+    for other in _families.values():
         shared = {other.name, other.draft} & {family.name, family.draft}
         if shared and other.__module__ != family.__module__:
             raise ValueError(f"contract {min(shared)} is declared twice")
-    families_by_name[family.name] = family
-    found_contract.cache_clear()
+    _families[family.name] = family
+    find_contract.cache_clear()
     return family
+
+
+def withdraw_family(name: str) -> None:
+    """Take back the declaration of a contract, as tests do."""
+    _families.pop(name, None)
+    find_contract.cache_clear()
 
 
 def families() -> Mapping[str, type[Contract]]:
@@ -191,20 +197,16 @@ def families() -> Mapping[str, type[Contract]]:
     def place(family: type[Contract]) -> int:
         return rooms.index(family.__module__) if family.__module__ in rooms else len(rooms)
 
-    return {family.name: family for family in sorted(families_by_name.values(), key=place)}
+    return {family.name: family for family in sorted(_families.values(), key=place)}
 
 
+@lru_cache(maxsize=256)
 def find_contract(name: str) -> Contract:
     """The contract that a person calls `name`. Raises UnsupportedVersionError if there is none.
 
     `name` is the short name or the full one, with any numbers in any order. The other numbers are
     the defaults.
     """
-    return found_contract(name)
-
-
-@lru_cache(maxsize=256)
-def found_contract(name: str) -> Contract:
     called, *parts = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
     family = next((f for f in families().values() if called in (f.name, f.draft)), None)
     if family is None:

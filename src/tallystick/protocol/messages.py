@@ -66,12 +66,12 @@ REST = Item(Writer.raw, lambda source: source.raw(source.left))
 # It takes every hash that is left. The query says how many there must be (2.4).
 PARTS = Item(_write_hashes, lambda s: tuple(s.hash() for _ in range(s.left // HASH_BYTES)))
 
-KINDS_OF_VIEWS = {"needs": 1, "blocks": 2, "states": 3, "witness": 4, "terms": 5}
-_VIEW_NAMES = {code: name for name, code in KINDS_OF_VIEWS.items()}
+VIEW_CODES = {"needs": 1, "blocks": 2, "states": 3, "witness": 4, "terms": 5}
+_VIEW_NAMES = {code: name for name, code in VIEW_CODES.items()}
 
 
 def _write_view(out: Writer, view: View) -> None:
-    out.u8(KINDS_OF_VIEWS[view.kind]).u64(view.a).u64(view.b).u64(view.c)
+    out.u8(VIEW_CODES[view.kind]).u64(view.a).u64(view.b).u64(view.c)
 
 
 def _read_view(source: Reader) -> View:

@@ -48,7 +48,7 @@ _OTHER = "signed other operations than the model's"
 
 
 # (clause, case) -> meaning, as in `meanings`.
-OF_ANSWER: dict[tuple[str, str], Meaning] = {
+MEANINGS_OF_ANSWERS: dict[tuple[str, str], Meaning] = {
     ("3.2", ""): Meaning(
         "signed a run of a length that the job does not allow",
         "An answer is computed in one go, and its run has exactly one step. The signed run has "
@@ -121,7 +121,7 @@ OF_ANSWER: dict[tuple[str, str], Meaning] = {
 # What differs of an encoding: it draws nothing, and its result is numbers.
 _LIST = "The job lists every operation by which the model reads the text, in order. "
 _NUMBERS = "signed numbers that do not come from the job's model"
-OF_ENCODING: dict[tuple[str, str], Meaning] = {
+MEANINGS_OF_ENCODINGS: dict[tuple[str, str], Meaning] = {
     ("3.2", ""): Meaning(
         "signed a run of a length that the job does not allow",
         "What a model makes of a text is computed in one go, and the run has exactly one step. The "
@@ -184,8 +184,8 @@ def meaning_about(work: Work, clause: str, case: str = "") -> Meaning:
     """The meaning of a conviction in a dispute about such work."""
     tables = {
         Work.TRAINING: (),
-        Work.ANSWER: (OF_ANSWER,),
-        Work.ENCODING: (OF_ENCODING, OF_ANSWER),
+        Work.ANSWER: (MEANINGS_OF_ANSWERS,),
+        Work.ENCODING: (MEANINGS_OF_ENCODINGS, MEANINGS_OF_ANSWERS),
     }
     for key in ((clause, case), (clause, "")):
         for table in tables[work]:

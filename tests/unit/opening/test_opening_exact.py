@@ -16,7 +16,7 @@ from reference.data import Gen
 from reference.exact_blocks import integer
 
 from tallystick.contracts.exact import BLOCK_LENGTHS
-from tallystick.contracts.exact.opening import START, ExactRecord, integers_of
+from tallystick.contracts.exact.opening import START, ExactRecord, integers_in_group
 from tallystick.opening.dot import Products
 from tallystick.opening.parts import summed
 from tallystick.opening.quantity import LIMIT, Chain, Local, Site, TreeQuantity, opening_rule
@@ -306,7 +306,7 @@ def test_any_record_goes_on(total: float, mu: int) -> None:
                 continue
             value = 0.0  # 12.5
             if mu and nu:
-                left, right = (integers_of(x, m, 22) for x, m in ((a[0], mu), (b[:, 0], nu)))
+                left, right = (integers_in_group(x, m, 22) for x, m in ((a[0], mu), (b[:, 0], nu)))
                 wrapped = (whole + int((left * right).sum()) + 2**63) % 2**64 - 2**63
                 e, f = (math.frexp(float(np.uint32(m).view(F32)))[1] for m in (mu, nu))
                 value = math.ldexp(float(wrapped), e + f - 42)
@@ -344,9 +344,9 @@ def test_a_sum_wraps_modulo_2_64() -> None:
 def test_integers_beyond_the_range_are_cut() -> None:
     one = 0x3F800000  # e = 1
     x = F32([1, -1, 5, -5, 3e38, -3e38, np.inf, np.nan, 0.25])
-    assert integers_of(x, one, 8).tolist() == [64, -64, 127, -128, 127, -128, 0, 0, 16]
-    assert integers_of(x, one, 22)[:4].tolist() == [2**20, -(2**20), 2**21, -(2**21)]
-    assert not integers_of(x, 0, 22).any() and not integers_of(x, 0x7F800000, 22).any()
+    assert integers_in_group(x, one, 8).tolist() == [64, -64, 127, -128, 127, -128, 0, 0, 16]
+    assert integers_in_group(x, one, 22)[:4].tolist() == [2**20, -(2**20), 2**21, -(2**21)]
+    assert not integers_in_group(x, 0, 22).any() and not integers_in_group(x, 0x7F800000, 22).any()
 
 
 @pytest.mark.parametrize("width", CONTRACTS)
@@ -356,11 +356,11 @@ def test_integers_by_fractions(width: int) -> None:
         mu = float(np.abs(x).max())
         bits = int(F32(mu).view(np.uint32))
         expected = [integer(float(v), mu, width) if mu else 0 for v in x]
-        assert integers_of(x, bits, width).tolist() == expected
+        assert integers_in_group(x, bits, width).tolist() == expected
     for most in (1, 2, 3, 0x7FFFFF, 0x400000):  # subnormal magnitudes
         x = np.array([most, most // 2, most // 3, 1], np.uint32).view(F32)
         expected = [integer(float(v), float(x[0]), width) for v in x]
-        assert integers_of(x, most, width).tolist() == expected
+        assert integers_in_group(x, most, width).tolist() == expected
 
 
 def test_the_sum_is_rounded_once_where_it_is_too_long() -> None:

@@ -16,7 +16,13 @@ from tallystick.answers.job import AnswerJob
 from tallystick.answers.spoken import Spoken
 from tallystick.job.job_file import load_terms
 from tallystick.protocol.verdict import CASES, Conviction, Place, Verdict
-from tallystick.report.answer_meanings import OF_ANSWER, OF_ENCODING, Work, meaning_about, work_of
+from tallystick.report.answer_meanings import (
+    MEANINGS_OF_ANSWERS,
+    MEANINGS_OF_ENCODINGS,
+    Work,
+    meaning_about,
+    work_of,
+)
 from tallystick.report.first import BY_WORD, consequence, first_sentence
 from tallystick.report.job_words import job_section
 from tallystick.report.meanings import MEANINGS, meaning_of
@@ -27,7 +33,9 @@ OF_TRAINING = ("4.8", "4.9", "4.10", "4.11", "6.10", "6.11", "6.13", "6.14")
 
 
 @pytest.mark.parametrize("work", [Work.ANSWER, Work.ENCODING], ids=lambda work: work.value)
-@pytest.mark.parametrize("pair", sorted({*MEANINGS, *OF_ANSWER, *OF_ENCODING}), ids=str)
+@pytest.mark.parametrize(
+    "pair", sorted({*MEANINGS, *MEANINGS_OF_ANSWERS, *MEANINGS_OF_ENCODINGS}), ids=str
+)
 def test_no_words_about_training(pair: tuple[str, str], work: Work) -> None:
     clause, case = pair
     assert clause in CLAUSES and case in {"", *CASES}

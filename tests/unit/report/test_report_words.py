@@ -16,7 +16,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.disk.keys import load_public_key
 from tallystick.job.job_file import load_job
 from tallystick.protocol.verdict import CASES, Conviction, Place, Verdict
-from tallystick.report.answer_meanings import OF_ANSWER, OF_ENCODING
+from tallystick.report.answer_meanings import MEANINGS_OF_ANSWERS, MEANINGS_OF_ENCODINGS
 from tallystick.report.clauses import clause_text
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute
@@ -181,7 +181,7 @@ def test_the_judge_in_a_page_says_the_same_deeds() -> None:
     for pair, found in MEANINGS.items():
         assert f'"{found.did}"' in acts, pair
     own = (ROOT / "judge" / "src" / "face" / "answers.ts").read_text("utf-8")
-    for table in (OF_ANSWER, OF_ENCODING):
+    for table in (MEANINGS_OF_ANSWERS, MEANINGS_OF_ENCODINGS):
         for pair, found in table.items():
             assert f'"{found.did}"' in own, pair
 

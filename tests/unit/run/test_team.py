@@ -34,9 +34,9 @@ from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import Workers, train_with, workers_of
 from tallystick.run.distributed.messages import (
     FAULT_BYTES,
+    fault_from_bytes,
+    fault_to_bytes,
     is_faulty,
-    message_from_bytes,
-    message_to_bytes,
 )
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, TeamState, owners_of
@@ -266,14 +266,13 @@ def test_a_step_that_each_worker_executes_says_what_one_of_them_met(
     "words", [b"[" * 9000, b"7", b"{", b'{"kind":0,"message":0,"next_action":0,"node":1e999}']
 )
 def test_words_that_are_none_are_a_fault_of_their_sender(words: bytes) -> None:
-    assert isinstance(message_from_bytes(words, 1), TransportFaultError)
+    assert isinstance(fault_from_bytes(words, 1), TransportFaultError)
 
 
 def test_the_longest_words_fit() -> None:
     longest = "\U0001f600" * 1100
     assert (
-        len(message_to_bytes(NodeFaultError(longest, longest, 1 << 62, False), False))
-        <= FAULT_BYTES
+        len(fault_to_bytes(NodeFaultError(longest, longest, 1 << 62, False), False)) <= FAULT_BYTES
     )
 
 

@@ -91,7 +91,7 @@ def _most(x: Array) -> int:
 
 
 @np.errstate(all="ignore")
-def integers_of(x: Array, mu: int, width: int) -> Array:
+def integers_in_group(x: Array, mu: int, width: int) -> Array:
     """m(x), i64, of elements in a group of magnitude mu (17.4).
 
     Two liars may agree on a magnitude that a group does not have: then integers beyond the range
@@ -180,7 +180,7 @@ class _Plan:
             index = np.arange(offset + begin, offset + to, dtype=np.int64)
             a, b = self.terms.factors(source, index)
             left, right = (
-                integers_of(x, mu, self.width) for x, mu in ((a, record.mu), (b, record.nu))
+                integers_in_group(x, mu, self.width) for x, mu in ((a, record.mu), (b, record.nu))
             )
             record.sum += int((left * right).sum())
             if to % length == 0 or to == size:

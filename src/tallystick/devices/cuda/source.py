@@ -47,7 +47,7 @@ def native_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def texts_of() -> dict[str, bytes]:
+def source_texts() -> dict[str, bytes]:
     """Every source and header by its path below `native_folder`."""
     root = native_folder()
     found: dict[str, bytes] = {}
@@ -66,7 +66,7 @@ def file_of(kernel: str) -> str:
 
 def source_files() -> list[str]:
     """The names of all files of kernels, without their endings."""
-    return sorted(Path(name).stem for name in texts_of() if name.endswith(".cu"))
+    return sorted(Path(name).stem for name in source_texts() if name.endswith(".cu"))
 
 
 def find_nvrtc() -> Any:
@@ -90,7 +90,7 @@ def options_of(architecture: str) -> list[str]:
 def _digest(name: str, architecture: str, version: tuple[int, int]) -> str:
     """Of everything that decides the code: all headers, the source, options, compiler."""
     found = hashlib.sha256(repr((name, architecture, OPTIONS, version)).encode())
-    for path, text in sorted(texts_of().items()):
+    for path, text in sorted(source_texts().items()):
         if path.endswith(".hpp") or path == f"cuda/{name}.cu":
             found.update(repr((path, len(text))).encode() + text)
     return found.hexdigest()
@@ -145,7 +145,7 @@ def ptx(name: str, architecture: str) -> str:
 
 
 def compile_source(nvrtc: Any, name: str, architecture: str, kind: str = "CUBIN") -> bytes:
-    source = texts_of()[f"cuda/{name}.cu"]
+    source = source_texts()[f"cuda/{name}.cu"]
 
     def checked(answer: tuple[Any, ...]) -> Any:
         if answer[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:

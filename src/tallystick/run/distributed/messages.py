@@ -245,14 +245,14 @@ class Consent:
         fault, self.fault = self.fault, self._lasting
         text = b""
         if fault is not None and self.transport.rank in faulty:
-            text = message_to_bytes(fault, fault is self._lasting)
+            text = fault_to_bytes(fault, fault is self._lasting)
         sizes = self.transport.gather(as_bytes(np.array([len(text)], np.int64)))
         longest = min(max(int(one.view(np.int64)[0]) for one in sizes), FAULT_BYTES)
         texts = self.transport.gather(np.frombuffer(text.ljust(longest), np.uint8).copy())
         faults = [
             fault
             if fault is not None and rank == self.transport.rank
-            else message_from_bytes(texts[rank].tobytes(), rank)
+            else fault_from_bytes(texts[rank].tobytes(), rank)
             for rank in sorted(faulty)
         ]
         raise min(faults, key=_node_of)
@@ -272,7 +272,7 @@ def _node_of(error: TallystickError) -> int:
     return getattr(error, "node", 1 << 62)
 
 
-def message_to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
+def fault_to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
     kind = type(error).__name__ if isinstance(error, (NodeError, NodeFaultError)) else ""
     return json.dumps(
         {
@@ -287,7 +287,7 @@ def message_to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
     ).encode()
 
 
-def message_from_bytes(data: bytes, rank: int) -> TallystickError:
+def fault_from_bytes(data: bytes, rank: int) -> TallystickError:
     """A worker's fault as its own error, or as one of this worker. One that it reports of another
     names no worker: either of the two may have altered the bytes."""
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,10 +22,6 @@ from tallystick.devices.cuda.tensor import DeviceTensor, Memory
 from tallystick.errors import MachineFaultError
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import Marks, Rounding
-
-if TYPE_CHECKING:
-    from tallystick.devices.cuda.device import Cuda
-
 
 Array = np.ndarray
 _WORD = np.dtype("<u2")  # of a log
@@ -158,7 +153,9 @@ def differing_logs(device: Cuda, bits: int) -> Iterator[str]:
 
 def logs_differ(device: Cuda, bits: int) -> bool:
     """True if the entries or the values that `device` makes on the grid of `bits` bits are not
-    those of NUMERICS 14.5 to 14.8."""
+    those of NUMERICS 14.5 to 14.8.
+
+    Three elements: two sums halfway between neighbours of the grid, and one near no boundary."""
     step = 2.0 ** (9 - bits)  # between neighbours above 1
     a = np.array([[1, step / 2], [1 + step, step / 2], [1, step / 4]], np.float32)
     ones = np.ones((2, 1), np.float32)

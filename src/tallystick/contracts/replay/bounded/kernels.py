@@ -54,6 +54,7 @@ class BoundedRecord:
 
 
 # --- judging entries: their values, and which are forged (14.6, 14.7) -----------------------------
+# w and its bound decide most of them (`boundaries`), the exact sum the others (`numerics.grid`).
 # Accumulator records fetched at a time: 80 bytes each, and the operands of their terms.
 _AT_ONCE = 4096
 FORGED = "no admissible kernel's result is near the boundary that it reads"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.torch import pointwise as philox
+from tallystick.contracts.ordered.torch.pointwise import check_key, check_places, of_blocks, words
 from tallystick.contracts.replay.stock.stock import Stock, rounded_number, stock_form
 from tallystick.devices.torch import Tensor
 from tallystick.numerics.types import Attrs
@@ -75,13 +75,13 @@ def _gelu(op: str, _stock: Stock, attrs: Attrs, *xs: Tensor) -> list[Tensor]:
 def _words(op: str, stock: Stock, attrs: Attrs, key: Tensor, count: int) -> Tensor:
     """The upper 24 bits of a draw's first words: numbers of the stock's dtype, on its device."""
     draw = cast(int, attrs["draw"])
-    philox.check_key(op, key)
+    check_key(op, key)
     if not stock.on_host:
-        return (philox.words(key, draw, count) >> 8).to(stock.dtype)
+        return (words(key, draw, count) >> 8).to(stock.dtype)
     seed, step = (int(v) for v in key.tolist())
-    words = np.empty(count, np.uint32)
-    _core.philox_words(seed, step, draw, 0, words)
-    return torch.from_numpy((words >> np.uint32(8)).astype(np.float64)).to(stock.dtype)
+    drawn = np.empty(count, np.uint32)
+    _core.philox_words(seed, step, draw, 0, drawn)
+    return torch.from_numpy((drawn >> np.uint32(8)).astype(np.float64)).to(stock.dtype)
 
 
 def _shaped(attrs: Attrs, values: Tensor) -> Tensor:
@@ -112,11 +112,11 @@ def _normal(stock: Stock, attrs: Attrs, key: Tensor) -> list[Tensor]:
 
 @stock_form("tallystick.gumbel", named=True)
 def _gumbel(op: str, stock: Stock, attrs: Attrs, key: Tensor, place: Tensor) -> list[Tensor]:
-    philox.check_places(op, place)
-    philox.check_key(op, key)
+    check_places(op, place)
+    check_key(op, key)
     classes = cast(int, attrs["classes"])
     each = -(-classes // 4)
     block = place.unsqueeze(1) * each + torch.arange(each, device=place.device)
-    words = philox.of_blocks(key, cast(int, attrs["draw"]), block.reshape(-1))
+    words = of_blocks(key, cast(int, attrs["draw"]), block.reshape(-1))
     odd = (2 * words + 1).clamp(max=2**33 - 2**9).reshape(len(place), 4 * each)[:, :classes]
     return [-torch.log(-torch.log1p(-(odd.to(stock.dtype) * 2.0**-33)))]

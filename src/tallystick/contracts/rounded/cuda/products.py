@@ -69,7 +69,7 @@ def _products(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Ou
         sizes += [x.nbytes if is_copied else 0, 8 * lines.period * count, plan.scratch]
     made = cut(device, batches, m, n, k)
     places = device.places([*sizes, *made.sizes])
-    read, squares = [], places[1::3]
+    read, squares = [], places[1:6:3]
     for number, (x, lines, plan, is_copied) in enumerate(sides):
         copied, own, scratch = places[3 * number : 3 * number + 3]
         address = copied if is_copied else lines.address
