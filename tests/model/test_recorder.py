@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.program.capture import recorder as recorder_module
-from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.recorder import Recorder, is_torchs
 
 Function = Callable[[Tensor, Tensor], list[Tensor]]
 
@@ -164,9 +165,9 @@ def forms(x: Tensor, w: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("function", [gradient, in_place, made, with_content, forms])
 def test_what_is_known_of_a_form_is_what_torch_finds(function: Function) -> None:
     """The types and strides of all results: without a known form, and with all of them."""
-    with mock.patch.object(recorder_module, "_has_one_form", lambda func: False):
+    with mock.patch.object(recorder_module, "has_one_form", lambda func: False):
         wanted = calls(recorded(function).graph)
-    with mock.patch.object(recorder_module, "_forms", {}) as known:
+    with mock.patch.object(recorder_module, "known_forms", {}) as known:
         assert calls(recorded(function).graph) == wanted
         assert known
         assert calls(recorded(function).graph) == wanted
@@ -176,3 +177,21 @@ def test_a_call_that_fails_fails_each_time() -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="broadcast"):
             recorded(lambda x, w: [x + w[:5]])
+
+
+def test_an_operator_is_torchs_unless_somebody_gives_it_a_kernel_or_looks_on() -> None:
+    """A clock that such a kernel or mode reads must be seen, and its results are not remembered."""
+    relu, exp = torch.ops.aten.relu.default, torch.ops.aten.exp.default
+    assert is_torchs(relu)
+    assert is_torchs(exp)
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("relu", lambda x: x, "PrivateUse1")
+        assert not is_torchs(relu)
+        assert is_torchs(exp)
+    finally:
+        library._destroy()
+    assert is_torchs(relu)
+    with TorchDispatchMode():
+        assert not is_torchs(exp)
+    assert not is_torchs(torch.ops.mkldnn._linear_pointwise.default)

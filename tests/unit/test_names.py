@@ -35,7 +35,7 @@ def _private(path: Path) -> list[str]:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in known:
                 found += [f"{owner}.{name}"] if _is_private(name) else []
             case ast.Call(
-                func=ast.Attribute(attr="setattr"),
+                func=ast.Attribute(attr="setattr" | "object"),
                 args=[ast.Name(id=owner), ast.Constant(value=str(name)), *_],
             ) if owner in known:
                 found += [f"{owner}.{name}"] if _is_private(name) else []

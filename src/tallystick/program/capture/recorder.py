@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -109,7 +110,8 @@ _Slot = proxy_tensor._ProxyTensor
 _LONG = frozenset(
     {"lift_fresh", "lift_fresh_copy", "is_nonzero", "size", "stride", "storage_offset"}
 )
-_TORCHS = frozenset({"aten", "prims"})  # whose kernels call no code of the person's
+# Whose kernels call no code of the person's, as torch has them.
+_TORCHS = frozenset({"aten", "prims"})
 # Their schemas do not say that they write statistics, or share an operand's storage.
 _UNTOLD = frozenset({
     "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
@@ -172,6 +174,32 @@ def _is_ordinary(func: Any) -> bool:
     return has_kernel("Meta") or not (_IMPLICIT in func.py_kernels or has_kernel(_IMPLICIT))
 
 
+@functools.lru_cache(maxsize=1)
+def _replaced(_kernels: int) -> frozenset[str]:
+    """The operators of aten that somebody else than torch has given a kernel in Python, while
+    there are so many such kernels."""
+    own: set[str] = set()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "torch" and module is not None:
+            parts = list(vars(module).values())
+            own.update(*(p._op_impls for p in parts if type(p) is torch.library.Library))
+    keys = [key.split("/") for key in torch.library._impls - own]
+    return frozenset(f"{space}::{name}" for space, name, _ in keys if space == "aten")
+
+
+SET_ASIDE.at_end.append(_replaced.cache_clear)
+
+
+def is_torchs(func: Any) -> bool:
+    """Whether no code of the person's runs within a call of `func`: it is an operator of torch's,
+    nobody has given it another kernel, and no mode of theirs is told of it."""
+    return (
+        func.namespace in _TORCHS
+        and func.name() not in _replaced(len(torch.library._impls))
+        and torch._C._len_torch_dispatch_stack() == 0
+    )
+
+
 @functools.cache
 def _is_fresh(func: Any) -> bool:
     """Whether the results of `func` are tensors of their own, as its arguments say they are."""
@@ -218,12 +246,11 @@ class _Room:
 
 
 @functools.cache
-def _has_one_form(func: Any) -> bool:
+def has_one_form(func: Any) -> bool:
     """Whether the forms of the arguments decide those of the results: a kernel of torch's whose
     results are its own, and no random ones."""
     return (
-        func.namespace in _TORCHS
-        and func._schema.name not in _UNTOLD
+        func._schema.name not in _UNTOLD
         and _is_fresh(func)
         and torch.Tag.nondeterministic_seeded not in func.tags
     )
@@ -257,8 +284,8 @@ def _is_plain(made: Any) -> bool:
 _MOST_FORMS = 1 << 14
 # By a call's function and the forms of its arguments: the rooms. They are of one capture: the
 # person may give an operator another kernel before the next one.
-_forms: dict[Any, Any] = {}
-SET_ASIDE.at_end.append(_forms.clear)
+known_forms: dict[Any, Any] = {}
+SET_ASIDE.at_end.append(known_forms.clear)
 
 
 def _settings() -> tuple[torch.dtype, bool]:
@@ -269,21 +296,21 @@ def _settings() -> tuple[torch.dtype, bool]:
 def _executed(func: Any, args: Any, kwargs: Any) -> Any:
     """The meta results of a call. For nearly all, torch works them out in Python: longer than
     all the rest of a trace. A call of the same form has results of the same form."""
-    if not _has_one_form(func):
+    if not has_one_form(func) or not is_torchs(func):
         return func(*args, **kwargs)
     try:
         key = func, *_settings(), _key(args), _key([*kwargs.items()])
     except _UnusualError:
         return func(*args, **kwargs)
-    rooms = _forms.get(key)
+    rooms = known_forms.get(key)
     if rooms is not None:
         return _allocated(rooms)
     made = func(*args, **kwargs)
     rooms = _Room.of(made)
     if rooms is not None and _is_plain(made):
-        if len(_forms) >= _MOST_FORMS:
-            _forms.clear()
-        _forms[key] = rooms
+        if len(known_forms) >= _MOST_FORMS:
+            known_forms.clear()
+        known_forms[key] = rooms
     return made
 
 
@@ -393,7 +420,7 @@ class Recorder:
             else:
                 # As in a forward pass, where torch has left its function modes by now.
                 with torch._C.DisableTorchFunction():
-                    if func.namespace in _TORCHS:
+                    if is_torchs(func):
                         return unwatched(self._ordinary, func, args, kwargs, forms, named)
                     return self._ordinary(func, args, kwargs, forms, named)
         if self.before is not None:
