@@ -30,6 +30,10 @@ def chromium() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
+class LeftError(Exception):
+    """The page was left while it was asked."""
+
+
 class Tab:
     """One page of a browser. `requests` are the addresses that it has asked for, `complaints` what
     it has said in its console, and errors of its scripts."""
@@ -79,6 +83,8 @@ class Tab:
         while True:
             heard = self._hear()
             if heard.get("id") == self._number:
+                if "navigated or closed" in heard.get("error", {}).get("message", ""):
+                    raise LeftError(heard["error"]["message"])
                 assert "error" not in heard, heard
                 found: dict[str, Any] = heard["result"]
                 return found
@@ -110,9 +116,15 @@ class Tab:
     def until(self, expression: str) -> None:
         """Wait until an expression is true."""
         end = time.monotonic() + SECONDS
-        while self.evaluate(expression) is not True:
+        while not self._holds(expression):
             assert time.monotonic() < end, f"never true: {expression}"
             time.sleep(0.05)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return self.evaluate(expression) is True
+        except LeftError:
+            return False
 
     def click(self, selector: str) -> None:
         self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
