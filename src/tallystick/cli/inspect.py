@@ -5,11 +5,10 @@ from __future__ import annotations
 import stat
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tallystick.cli.job_words import say_words, words_json
 from tallystick.cli.judge import terms_of
 from tallystick.cli.output import (
     CANNOT_CHECK,
@@ -29,7 +28,6 @@ from tallystick.disk.regular import is_directory, mode_of, present, read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
 from tallystick.job.job_file import load_job
-from tallystick.job.words import JobInWords, words_of
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence
 from tallystick.report.revealed import OpenedNumbers, Revealed, ranges, revealed
@@ -40,6 +38,9 @@ from tallystick.run.store.fsck import FsckReport
 from tallystick.run.store.fsck import fsck as check
 from tallystick.service.archive import ArchiveReport, fsck_archive, is_archive
 from tallystick.service.show import inspect_archive, session_lines
+
+if TYPE_CHECKING:
+    from tallystick.job.words import JobInWords
 
 
 @click.command()
@@ -59,6 +60,9 @@ def inspect(path: str, job: str | None, as_json: bool) -> None:
     outcome, a seal, a log entry, an exported model, a key, or a page that carries evidence. No
     step is executed.
     """
+    from tallystick.cli.job_words import words_json
+    from tallystick.job.words import words_of
+
     place, words = Path(path), None
     if RunStore(place).exists:
         found = inspect_run(place)
@@ -136,6 +140,8 @@ def _say_session(path: str, found: dict[str, Any]) -> None:
 
 def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     """A run or a job for people."""
+    from tallystick.cli.job_words import say_words
+
     if found["kind"] == "job":
         say("what        a job: everything that determines a run")
         say(f"job digest  {words.digest.hex()}")
