@@ -32,7 +32,6 @@ from tallystick.program.capture.plain import original
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.torch_step import EagerStep, default_dtype
 from tallystick.run.execute.engine import Engine
-from tallystick.run.show.summary import trains
 from tallystick.trainer.records import rebuilt
 
 TIMES, UPDATE, WHOLE, ITSELF = 16.0, 2.0**-13, 2.0**-18, 2.0**-21
@@ -79,7 +78,7 @@ def committed(run: Any) -> list[Step]:
     timetable = job.commitment.timetable
     steps: list[Step] = []
     while engine.step < run.steps:
-        training = trains(timetable, engine.step)
+        training = timetable.trains(engine.step)
         if training:
             batch, key = engine.batch(engine.step), job.commitment.random_key(engine.step)
             at = timetable.at(engine.step)

@@ -242,6 +242,15 @@ class Timetable:
                 found += min(max(rest - (end - turn.steps), 0), turn.steps)
         return found
 
+    def trains(self, step: int) -> bool:
+        """True if the step is one of training, and of no pass."""
+        return not self.programs[self.at(step).program].by_pass
+
+    def ends_pass(self, step: int) -> bool:
+        """True if the step ends a pass, without a batch of its own."""
+        program = self.programs[self.at(step).program]
+        return program.by_pass and program.data is None
+
     def trained(self, steps: int) -> int:
         """How many of the first `steps` steps are of training: of no program by pass."""
         return self._executions(self._training, steps)

@@ -22,7 +22,6 @@ from tallystick.closing import Closing
 from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.run.show.estimate import human_seconds
-from tallystick.run.show.summary import decides, trained, trains
 from tallystick.terminal.lines import note, shown
 
 _PLAIN_INTERVAL_S = 10.0
@@ -101,17 +100,17 @@ class Reporter(Closing):
     def _done(self, steps: int) -> str:
         """The training steps done, of how many."""
         assert self._timetable is not None
-        return f"{trained(self._timetable, steps)}/{trained(self._timetable, self._total)}"
+        return f"{self._timetable.trained(steps)}/{self._timetable.trained(self._total)}"
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         if self._quiet or self._timetable is None:
             return
-        if trains(self._timetable, step):
+        if self._timetable.trains(step):
             self._loss = f"loss {loss:.4f}"
             share = _SPEED_SHARE if self._mean else 1.0
             self._mean += share * (seconds - self._mean)
-        elif decides(self._timetable, step):
-            self.evaluated(trained(self._timetable, step), loss)
+        elif self._timetable.ends_pass(step):
+            self.evaluated(self._timetable.trained(step), loss)
         self._foretell(step, seconds)
         self._draw(step)
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from tallystick.commit.timetable import Timetable
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
-from tallystick.run.show.summary import RunSummary, decides, trained, trains
+from tallystick.run.show.summary import RunSummary
 
 LOSS, VALIDATION = "loss", "validation_loss"
 
@@ -58,15 +58,15 @@ class Tracker(ABC):
         if self._timetable is None:
             return
         values, self._values = self._values, {}
-        done = trained(self._timetable, step + 1)
-        if trains(self._timetable, step):
+        done = self._timetable.trained(step + 1)
+        if self._timetable.trains(step):
             self.logged(done, {LOSS: loss, **values})
-        elif decides(self._timetable, step):
+        elif self._timetable.ends_pass(step):
             self.logged(done, {VALIDATION: loss})
 
     def evaluated(self, step: int, loss: float) -> None:
         if self._timetable is not None:
-            self.logged(trained(self._timetable, step), {VALIDATION: loss})
+            self.logged(self._timetable.trained(step), {VALIDATION: loss})
 
     def ended(self, result: RunSummary | None) -> None:
         """The last call: the run's summary, None where training has ended with an error."""

@@ -12,7 +12,6 @@ from typing import Any
 from tallystick.errors import CallbackError
 from tallystick.job.job import Job
 from tallystick.program.capture.places import KeptPlace
-from tallystick.run.show.summary import decides, trained, trains
 from tallystick.terminal.lines import note
 from tallystick.trainer.arguments import HONOURED
 from tallystick.trainer.course import Course
@@ -104,7 +103,7 @@ class CallbackCalls(Events):
     def begin(self, job: Job, start: int) -> None:
         self._job = job
         self._rate_names = rate_names(job, len(self.trainer.optimizer.param_groups))
-        step = trained(job.commitment.timetable, start)
+        step = job.commitment.timetable.trained(start)
         if step and self._carries:
             self._seen.put(self.trainer, self.trainer.callback_handler.callbacks, step)
         self.goes_on(step)
@@ -112,12 +111,12 @@ class CallbackCalls(Events):
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
         timetable = self._job.commitment.timetable
-        if trains(timetable, step):
+        if timetable.trains(step):
             self._rates = [self._job.terms.scalar(name, step) for name in self._rate_names]
             if self._carries:
                 self._rates = self._seen.updates[self.trainer.state.global_step][1]
             self.trained(loss)
-        elif decides(timetable, step):
+        elif timetable.ends_pass(step):
             self.validated(loss)
 
     def evaluated(self, step: int, loss: float) -> None:

@@ -22,7 +22,7 @@ from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.stock_schedules import is_scheduler, rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
-from tallystick.run.show.summary import RunSummary, trained
+from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.course import Course, Validation, carry_out
 from tallystick.trainer.numbers import Epochs, takes_numbers
 from tallystick.trainer.python_watch import PythonWatch
@@ -58,12 +58,12 @@ class WatchedListener:
         self._call("notice", text)
 
     def begin(self, job: Job, start: int) -> None:
-        self._job, self._done = job, trained(job.commitment.timetable, start)
+        self._job, self._done = job, job.commitment.timetable.trained(start)
         self._call("begin", job, start)
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
-        self._done = trained(self._job.commitment.timetable, step + 1)
+        self._done = self._job.commitment.timetable.trained(step + 1)
         self._call("step", step, loss, seconds)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:

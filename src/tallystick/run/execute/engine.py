@@ -102,6 +102,7 @@ class Engine:
         # Gets one sentence for a person about what a step met and went on from.
         self.notice: Callable[[str], None] = _unheard
         self.last_step = self.job.steps
+        self._interval = self.job.interval
 
     @property
     def arena_bytes(self) -> int:
@@ -139,8 +140,7 @@ class Engine:
 
     def scalars(self, step: int) -> dict[str, float]:
         """The per-step scalars of `step` (COMMITMENTS 7.3, 7.6.5)."""
-        terms = self.job.loose_terms
-        return {name: terms.scalar(name, step) for name in terms.program_at(step).scalar_names}
+        return self.job.loose_terms.scalars_at(step)
 
     @in_its_context
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
@@ -255,7 +255,7 @@ class Engine:
 
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""
-        return self.step == self.last_step or stopped or self.step % self.job.interval == 0
+        return self.step == self.last_step or stopped or self.step % self._interval == 0
 
     def stops(self, bits: int) -> bool:
         """True if the run ends after the last step, whose loss has these bits (COMMITMENTS 6.2,

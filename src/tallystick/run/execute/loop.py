@@ -43,7 +43,6 @@ from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import CONVICTED, Journal, end_reason, loss_value
 from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.stored_states import StorePolicy, spread, to_drop
-from tallystick.run.store.trace import traced
 
 
 @dataclass
@@ -159,6 +158,7 @@ class TrainingLoop:
             bits = journal.content.losses[-1]
             if engine.stops(bits):
                 return self._finish(bits)
+        traced = range(*(self.options.trace or (0, 0)))
         while engine.step < engine.last_step:
             if stop.requested or engine.step == self.options.stop_before:
                 self._pause()
@@ -166,10 +166,11 @@ class TrainingLoop:
                 return False
             began = self.options.clock()
             step = engine.step
-            bits, outputs, trace = engine.run(traced(self.options.trace, step))
+            bits, outputs, trace = engine.run(step in traced)
             self._settle()  # a step that a cheat skips writes nothing
             self._loss(step, bits, engine.last_log)
-            self._collect(wait=False)
+            if self.checkpoints.filing is not None:
+                self._collect(wait=False)
             if self.metrics is not None:
                 values = scalar_metrics(outputs)
                 self.metrics.add(step, loss_value(bits), values)

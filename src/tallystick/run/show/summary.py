@@ -13,7 +13,6 @@ from typing import Any
 
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
-from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.notebook import Tabled
 from tallystick.run.distributed.claims import ConvictedWorker
@@ -41,10 +40,10 @@ def series(job: Job, losses: Sequence[float], evaluations: Sequence[tuple[int, f
     by_stream: dict[str, list[float]] = {s.name: [] for s in timetable.streams if not s.by_pass}
     validation: list[tuple[int, float]] = []
     for step, loss in enumerate(losses):
-        if trains(timetable, step):
+        if timetable.trains(step):
             training.append(loss)
             by_stream[timetable.programs[timetable.at(step).program].stream.name].append(loss)
-        elif decides(timetable, step):
+        elif timetable.ends_pass(step):
             validation.append((len(training), loss))
     if not any(program.by_pass for program in timetable.programs):
         validation = list(evaluations)
@@ -61,22 +60,6 @@ def seconds_a_step(sessions: Sequence[Mapping[str, object]]) -> float | None:
         if isinstance(start, int) and isinstance(end, int) and isinstance(time, int):
             steps, spent = steps + max(0, end - start), spent + max(0, time)
     return spent / 1000 / steps if steps and spent else None
-
-
-def trains(timetable: Timetable, step: int) -> bool:
-    """True if the step is one of training, and of no pass."""
-    return not timetable.programs[timetable.at(step).program].by_pass
-
-
-def decides(timetable: Timetable, step: int) -> bool:
-    """True if the step ends a pass, without a batch of its own."""
-    program = timetable.programs[timetable.at(step).program]
-    return program.by_pass and program.data is None
-
-
-def trained(timetable: Timetable, steps: int) -> int:
-    """The number of training steps among the first `steps`."""
-    return timetable.trained(steps)
 
 
 @dataclass(frozen=True, repr=False)

@@ -75,9 +75,4 @@ def load_trace(
     return trace
 
 
-TraceRange = tuple[int, int]
-
-
-def traced(trace: TraceRange | None, step: int) -> bool:
-    """True if `step` lies in the half-open range `trace`."""
-    return trace is not None and trace[0] <= step < trace[1]
+TraceRange = tuple[int, int]  # of steps, half open
