@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -54,6 +55,13 @@ class _Stretch:
         bare: list[Call] = [call[:4] for call in calls]
         self.nodes = [call[4] for call in calls]
         self.prepared: Sequenced = device.sequence(bare)
+
+
+def _copy(
+    device: Device, _attrs: Attrs, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> None:
+    """A call that copies an operand into scratch, for a kernel that takes no strides."""
+    device.copy(inputs[0], outputs[0])
 
 
 @dataclass
@@ -107,6 +115,9 @@ class Executor(Runner):
         self.context = context
         self.contract = parse_contract(program.contract)
         self._device = device = context.device
+        # No method of this object: its calls hold it, and a cycle would keep the arena until
+        # Python looks for cycles.
+        self._copy = partial(_copy, device)
         self._table = device.kernels(self.contract)
         self._kernels = kernels
         self._numbers = range(len(program.nodes)) if numbers is None else numbers
@@ -249,10 +260,6 @@ class Executor(Runner):
                 for slot, place in plan.state_copies
             ],
         )
-
-    def _copy(self, _attrs: Attrs, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """A call that copies an operand into scratch, for a kernel that takes no strides."""
-        self._device.copy(inputs[0], outputs[0])
 
     def _kernel(self, index: int, node: Node) -> Run:
         spec = op_spec(node.op)

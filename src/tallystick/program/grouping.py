@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
 from tallystick.devices.kernel import Kernel
 from tallystick.kernels.parts import is_cheap, leading_axes
@@ -62,7 +61,7 @@ class Grouping:
         # These are asked for again and again.
         self._views = {i for i, node in enumerate(program.nodes) if node.op in view}
         self._read = [tuple(v for v in node.inputs if v is not None) for node in program.nodes]
-        self._axes = cache(self._axes_of)
+        self._known_axes: dict[int, int] = {}
         self.readers: dict[Value, list[int]] = {}
         for index in order:
             if not self._is_view(index):
@@ -97,11 +96,16 @@ class Grouping:
 
     # -- what fits together ------------------------------------------------------------------
 
-    def _axes_of(self, index: int) -> int:
-        node = self._node(index)
-        if index in self.apart or node.op in view or node.op == COMMIT or not node.out_types:
-            return 0
-        return leading_axes(node.op, node.attrs, node.out_types[0])
+    def _axes(self, index: int) -> int:
+        if index not in self._known_axes:
+            node = self._node(index)
+            apart = index in self.apart or node.op in view or node.op == COMMIT
+            self._known_axes[index] = (
+                0
+                if apart or not node.out_types
+                else leading_axes(node.op, node.attrs, node.out_types[0])
+            )
+        return self._known_axes[index]
 
     def _fits(self, index: int, outer: Shape, own: Iterable[int]) -> bool:
         """True if node `index` can be executed by blocks of `outer`, beside the nodes `own`."""

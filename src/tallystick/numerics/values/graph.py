@@ -187,48 +187,52 @@ def has(name: str) -> Condition:
 def interpreted(roots: Sequence[Expr], meaning: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
     """The meanings of the roots. Each value below them gets its meaning once, after its parts."""
     known: dict[int, T] = {}
+    return [_meaning(root, meaning, known) for root in roots]
 
-    def of(value: Expr) -> T:
-        found = known.get(id(value))
-        if found is None:
-            found = known[id(value)] = meaning(value, tuple(of(part) for part in value.of))
-        return found
 
-    return [of(root) for root in roots]
+# A function of the module, not of the call, which would be in a cycle of references with itself:
+# a step makes many calls.
+def _meaning(value: Expr, meaning: Callable[[Expr, tuple[T, ...]], T], known: dict[int, T]) -> T:
+    found = known.get(id(value))
+    if found is None:
+        parts = tuple(_meaning(part, meaning, known) for part in value.of)
+        found = known[id(value)] = meaning(value, parts)
+    return found
 
 
 def resolved(roots: Sequence[Expr], choose: Callable[[Condition], bool]) -> tuple[Expr, ...]:
     """The roots without a case: `choose` says whether a condition holds."""
     known: dict[int, Expr] = {}
+    return tuple(_resolved(root, choose, known) for root in roots)
 
-    def of(value: Expr) -> Expr:
-        found = known.get(id(value))
-        if found is None:
-            if value.condition is not None:
-                found = of(value.of[0 if choose(value.condition) else 1])
-            elif value.of:
-                parts = tuple(map(of, value.of))
-                same = all(map(operator.is_, parts, value.of))
-                found = value if same else interned(value.kind, value.dtype, parts, name=value.name)
-            else:
-                found = value
-            known[id(value)] = found
-        return found
 
-    return tuple(of(root) for root in roots)
+def _resolved(value: Expr, choose: Callable[[Condition], bool], known: dict[int, Expr]) -> Expr:
+    found = known.get(id(value))
+    if found is None:
+        if value.condition is not None:
+            chosen = value.of[0 if choose(value.condition) else 1]
+            found = _resolved(chosen, choose, known)
+        elif value.of:
+            parts = tuple(_resolved(part, choose, known) for part in value.of)
+            same = all(map(operator.is_, parts, value.of))
+            found = value if same else interned(value.kind, value.dtype, parts, name=value.name)
+        else:
+            found = value
+        known[id(value)] = found
+    return found
 
 
 def values_below(roots: Sequence[Expr], leaves: Container[int] = ()) -> list[Expr]:
     """Every value of the graph once, parts before what is made of them. None below `leaves`, by
     their ids."""
     found: dict[int, Expr] = {}
-
-    def visit(value: Expr) -> None:
-        if id(value) not in found:
-            for part in () if id(value) in leaves else value.of:
-                visit(part)
-            found[id(value)] = value
-
     for root in roots:
-        visit(root)
+        _visit(root, leaves, found)
     return list(found.values())
+
+
+def _visit(value: Expr, leaves: Container[int], found: dict[int, Expr]) -> None:
+    if id(value) not in found:
+        for part in () if id(value) in leaves else value.of:
+            _visit(part, leaves, found)
+        found[id(value)] = value

@@ -98,7 +98,7 @@ class Engine:
         self.last_log: bytes | None = None  # the digest of the last step's log
         # Called before a step changes the first byte of the state: until then a checkpoint's
         # thread may read it (checkpoints.py).
-        self.before_write: Callable[[], None] = _nothing
+        self.before_write: Callable[[], None] | None = None
         # Gets one sentence for a person about what a step met and went on from.
         self.notice: Callable[[str], None] = _unheard
         self.last_step = self.job.steps
@@ -264,10 +264,6 @@ class Engine:
         if c.stop_on_non_finite and not is_finite(bits):
             return True
         return c.stop_on_slot and bool(self.context.device.host(self.state.slots[STOP_SLOT]))
-
-
-def _nothing() -> None:
-    return None
 
 
 def _unheard(text: str) -> None:

@@ -301,6 +301,7 @@ class TrainingLoop:
                 with suppress(Exception):
                     self._drain()
         finally:
+            self.engine.before_write = None  # else the loop and its engine would hold one another
             self.checkpoints.close()
             if self.metrics is not None:
                 self.metrics.close()
