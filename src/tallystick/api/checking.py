@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Generic, TypeVar
@@ -18,12 +18,14 @@ from tallystick.answers.derive import check_adapter, check_program_of, check_voc
 from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.job import check_weights
-from tallystick.answers.model import open_model, weights
+from tallystick.answers.model import Model, open_model, weights
 from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords, findings, findings_of_encoding
 from tallystick.answers.words import AnyJob, Said
+from tallystick.closing import made_once
 from tallystick.commit.signing import PublicKey
+from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.errors import CannotCheckError, CounterpartyError, DigestMismatchError
 
@@ -96,16 +98,23 @@ class AnswerChecks:
         device: str = "cpu",
         adapter: Path | None = None,
     ) -> None:
-        # By whether the adapter is merged, which the statement says.
-        self._model = cache(lambda merged: open_model(model, adapter, merged))
+        self._directory, self._adapter = model, adapter
         self._model(False)
-        self._weights = cache(lambda merged: weights(self._model(merged)))
         self._own = None if statement is None else read_statement(statement)
         self._trust, self._threads, self._device = trust, threads, device
         self._derived: set[tuple[bytes, ProgramName]] = set()
         # By the digest of a statement.
         self._compared = BegunOnce[None]()
         self._words = BegunOnce[ModelWords]()
+
+    # Whether the adapter is merged, the statement says.
+    @made_once
+    def _model(self, merged: bool) -> Model:
+        return open_model(self._directory, self._adapter, merged)
+
+    @made_once
+    def _weights(self, merged: bool) -> dict[str, Array]:
+        return weights(self._model(merged))
 
     def words(self, files: AnswerFiles) -> AnswerReport:
         """Check an answer without a weight: signatures, digests, words and texts. Raises as

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from tallystick.answers.text import ModelWords
 from tallystick.api import given
 from tallystick.api.answering import DAYS, statement_place
 from tallystick.api.given import PathLike
+from tallystick.closing import made_once
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.devices.context import ExecutionContext
@@ -110,8 +111,6 @@ class Encoder:
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
         self._held = held
         self._context = ExecutionContext(threads)
-        self.program = cache(self._made_program)
-        self._bound = cache(self._made_bound)
 
     @cached_property
     def engine(self) -> EncoderEngine:
@@ -194,7 +193,8 @@ class Encoder:
         executor.execute(slots, StepInputs(job.columns))
         return np.array(slots[VALUES], np.float32)
 
-    def _made_bound(self, name: ProgramName) -> tuple[Executor, dict[str, Array]]:
+    @made_once
+    def _bound(self, name: ProgramName) -> tuple[Executor, dict[str, Array]]:
         """The executor of a program, and its slots: the weights, and room for what it makes."""
         program = self.program(name)
         own = encoding_slots(EncodingBucket(name.length, name.answer))
@@ -202,7 +202,8 @@ class Encoder:
         held = {**self._held, **room}
         return Executor(program, self._context), {n: held[n] for n in program.state_types}
 
-    def _made_program(self, name: ProgramName) -> Program:
+    @made_once
+    def program(self, name: ProgramName) -> Program:
         """A program of the statement, which is the model's: a job that named another program would
         convict whoever signs its receipt."""
         check_program_of(self.model, self.statement, name)

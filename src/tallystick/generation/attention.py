@@ -109,11 +109,12 @@ class PagedAttention:
         self._keys = np.empty((rows, shape.groups, shape.key), np.float32)
         self._slopes: np.ndarray | None = None
         self._sinks: np.ndarray | None = None
-        self.by_node: dict[int, Run] = {
-            layer.scores: self._keep,
-            layer.weights: self._keep_sinks,
-            layer.values: self._compute,
-        }
+        self._layer = layer
+
+    def by_node(self) -> dict[int, Run]:
+        """The kernel of each of the three nodes, by its number."""
+        scores, weights, values = self._layer.scores, self._layer.weights, self._layer.values
+        return {scores: self._keep, weights: self._keep_sinks, values: self._compute}
 
     # Another value may take the memory of an operand before the third node runs.
     def _keep(self, _attrs: Attrs, inputs: Arrays, _outputs: Outputs) -> None:

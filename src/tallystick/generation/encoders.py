@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from tallystick.answers.encoding_programs import pooling_program, rows_program
 from tallystick.answers.layout import EMBEDDING
 from tallystick.answers.model import Model
+from tallystick.closing import made_once
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
@@ -128,8 +128,6 @@ class EncoderEngine:
         self.longest = longest
         self._network, self._held, self._context = network, held, context
         self._panels = Panels()
-        self._bound = cache(self._made_bound)
-        self._pooling = cache(lambda places: Executor(network.pooling(places), context))
 
     def values(self, texts: Sequence[Sequence[int]]) -> list[Array]:
         """The values of each text, of 1 to `longest` tokens of the vocabulary."""
@@ -177,7 +175,12 @@ class EncoderEngine:
         read = {name: batch[name] for name in executor.program.batch_types}
         return np.array(executor.execute({}, StepInputs(read)).outputs[LOGITS])
 
-    def _made_bound(self, rows: int) -> tuple[Executor, list[_TextAttention]]:
+    @made_once
+    def _pooling(self, places: int) -> Executor:
+        return Executor(self._network.pooling(places), self._context)
+
+    @made_once
+    def _bound(self, rows: int) -> tuple[Executor, list[_TextAttention]]:
         program = self._network.rows(rows)
         contract = parse_contract(program.contract)
         layers = [
@@ -185,12 +188,13 @@ class EncoderEngine:
             for index, node in enumerate(program.nodes)
             if node.op == VALUES
         ]
-        own = {index: run for layer in layers for index, run in layer.by_node.items()}
+        own = {index: run for layer in layers for index, run in layer.by_node().items()}
+        panels = self._panels  # the executor holds the hook, which must not hold this object
 
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
             return (
                 own.get(index)
-                or self._panels.product(program, index, contract)
+                or panels.product(program, index, contract)
                 or prepared(program, index, contract)
             )
 
@@ -219,11 +223,12 @@ class _TextAttention:
         nodes = scores, weights, values
         self._calls = [(kernels[program.nodes[n].op].run, program.nodes[n].attrs) for n in nodes]
         self._queries, self._keys = np.empty(0), np.empty(0)
-        self.by_node: dict[int, Run] = {
-            scores: self._keep,
-            weights: self._nothing,
-            values: self._compute,
-        }
+        self._nodes = nodes
+
+    def by_node(self) -> dict[int, Run]:
+        """The kernel of each of the three nodes, by its number."""
+        scores, weights, values = self._nodes
+        return {scores: self._keep, weights: self._nothing, values: self._compute}
 
     def _keep(self, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         self._queries = operand(inputs, 0)[:, :, 0].copy()

@@ -208,9 +208,10 @@ class AnswerEngine:
                 self._drawn.popleft()
                 continue
             token, logprob = tokens.popleft()
+            listener = handle.listener  # gone once the answer is there
             self._append(text, token, logprob)
-            if handle.listener is not None:
-                handle.listener.token(token, logprob)
+            if listener is not None:
+                listener.token(token, logprob)
 
     def _append(self, text: Text, token: int, logprob: np.float32) -> None:
         if text.decodes:  # the token before this one was a draft, whose place is computed

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tallystick.closing import made_once
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
@@ -41,10 +42,6 @@ class Forward:
 
     def __init__(self, network: Network, context: ExecutionContext, memory: int) -> None:
         self._network, self._context = network, context
-        self._cut = cache(self._made_cut)
-        self._head = cache(self._made_head)
-        self._body = cache(self._made_body)
-        self._state = cache(self._made_state)
         self._weights, self._panels = network.weights(), Panels()
         first = self._cut(1)
         shapes = [layer_shape(first.body, layer) for layer in attentions(first.body)]
@@ -62,10 +59,12 @@ class Forward:
 
     # -- programs ----------------------------------------------------------------------------------
 
-    def _made_cut(self, rows: int) -> ProgramParts:
+    @made_once
+    def _cut(self, rows: int) -> ProgramParts:
         return cut(self._network.program(rows))
 
-    def _made_state(self, rows: int) -> dict[str, Any]:
+    @made_once
+    def _state(self, rows: int) -> dict[str, Any]:
         """The weights, and what they alone decide."""
         fixed = self._cut(rows).fixed
         if not fixed.outputs:
@@ -74,26 +73,29 @@ class Forward:
         found = Executor(fixed, self._context).execute(read, StepInputs({})).outputs
         return {**self._weights, **found}
 
-    def _made_head(self, rows: int) -> Executor:
+    @made_once
+    def _head(self, rows: int) -> Executor:
         return self._executor(self._cut(rows).head, {})
 
-    def _made_body(self, rows: int) -> tuple[Executor, list[PagedAttention]]:
+    @made_once
+    def _body(self, rows: int) -> tuple[Executor, list[PagedAttention]]:
         program = self._cut(rows).body
         layers = [
             PagedAttention(program, layer, pool)
             for layer, pool in zip(attentions(program), self._pools, strict=True)
         ]
-        own = {index: run for layer in layers for index, run in layer.by_node.items()}
+        own = {index: run for layer in layers for index, run in layer.by_node().items()}
         return self._executor(program, own), layers
 
     def _executor(self, program: Program, own: Mapping[int, Run]) -> Executor:
         contract = parse_contract(program.contract)
         own = {**chosen_only(program), **own}
+        panels = self._panels  # the executor holds the hook, which must not hold this object
 
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
             return (
                 own.get(index)
-                or self._panels.product(program, index, contract)
+                or panels.product(program, index, contract)
                 or prepared(program, index, contract)
             )
 

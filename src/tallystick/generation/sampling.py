@@ -13,7 +13,6 @@ fall from place to place. Once they reach top_p, no later token is in the nucleu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from tallystick.answers.layout import (
     setting_fields,
 )
 from tallystick.answers.sampler import emit, emit_chosen, emit_scaled
+from tallystick.closing import made_once
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.sequences import Sequence as Text
@@ -129,11 +129,6 @@ class Sampling:
 
     def __init__(self, contract: str, vocabulary: int, context: ExecutionContext) -> None:
         self._contract, self._vocabulary, self._context = contract, vocabulary, context
-        self._whole = cache(self._made_whole)
-        self._full = cache(self._made_full)
-        self._scaled = cache(self._made_scaled)
-        self._chosen = cache(self._made_chosen)
-        self._shares = cache(self._made_shares)
 
     # -- programs ----------------------------------------------------------------------------------
     def _made(
@@ -147,13 +142,15 @@ class Sampling:
         fields |= {name: builder.batch(name, type_) for name, type_ in types.items()}
         return Executor(builder.finish(dict(by(builder, fields))), self._context)
 
-    def _made_whole(self, sampler: str, length: int, rows: int) -> Executor:
+    @made_once
+    def _whole(self, sampler: str, length: int, rows: int) -> Executor:
         def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
             return _named(emit(builder, sampler, fields["logits"], fields, self._vocabulary))
 
         return self._made(sampler, length, rows, ["logits"], by)
 
-    def _made_full(self, length: int, rows: int, penalties: bool, noise: bool) -> Executor:
+    @made_once
+    def _full(self, length: int, rows: int, penalties: bool, noise: bool) -> Executor:
         """The set `full` where nothing is cut."""
 
         def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -163,7 +160,8 @@ class Sampling:
 
         return self._made(FULL, length, rows, ["logits"], by)
 
-    def _made_scaled(self, length: int, rows: int, penalties: bool) -> Executor:
+    @made_once
+    def _scaled(self, length: int, rows: int, penalties: bool) -> Executor:
         """`full` before truncation."""
 
         def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -172,7 +170,8 @@ class Sampling:
 
         return self._made(FULL, length, rows, ["logits"], by)
 
-    def _made_chosen(self, length: int, rows: int, noise: bool) -> Executor:
+    @made_once
+    def _chosen(self, length: int, rows: int, noise: bool) -> Executor:
         """`full` after truncation."""
 
         def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -181,7 +180,8 @@ class Sampling:
 
         return self._made(FULL, length, rows, ["y", "logits"], by)
 
-    def _made_shares(self, rows: int) -> Executor:
+    @made_once
+    def _shares(self, rows: int) -> Executor:
         """The probabilities of logits."""
         builder = Builder(self._contract)
         y = builder.batch("y", TensorType("f32", (rows, self._vocabulary)))

@@ -174,6 +174,7 @@ class Sequence:
         """The answer is what there is."""
         tokens = tuple(self.text[self.prompt :])
         self.handle.answer = GeneratedAnswer(tokens, np.array(self.logprobs, np.float32), finish)
+        self.handle.listener = None  # it holds the handle, and often the engine too
 
 
 def longest(handle: SubmittedRequest) -> int:

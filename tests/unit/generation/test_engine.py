@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,6 +81,28 @@ def test_a_listener_that_fails_disturbs_no_answer() -> None:
     assert tuple(good.tokens) == wanted.tokens
     assert first.answer is not None and first.answer.finish == "cancelled"
     assert first.answer.tokens == tuple(bad.tokens)
+
+
+@pytest.mark.parametrize("sampler", [{}, {"temperature": 2.0, "top_k": 5}])
+def test_an_engine_is_freed_with_its_last_user(sampler: dict[str, float]) -> None:
+    """A listener that holds the engine and its request, as a face does, keeps neither alive."""
+
+    class Holds(Heard):
+        held: tuple[object, ...] = ()
+
+    gc.collect()
+    gc.disable()
+    try:
+        one, heard = engine(), Holds()
+        handle = one.submit([3, 1], Settings(max_tokens=4, **sampler), listener=heard)
+        heard.held = one, handle
+        one.run()
+        assert len(heard.tokens) == 4
+        gone = weakref.ref(one)
+        del one, heard, handle
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_cancelled_requests_keep_what_they_have() -> None:
