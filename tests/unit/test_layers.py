@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,15 @@ def imports(path: Path, tree: ast.AST) -> Iterator[tuple[str, int]]:
     yield from visit(tree)
 
 
+# Several checks look at one module, then at the next one.
+parsed = lru_cache(maxsize=1)(ast.parse)
+
+
+@lru_cache(maxsize=1)
+def imported(path: Path, text: str) -> tuple[tuple[str, int], ...]:
+    return tuple(imports(path, parsed(text)))
+
+
 def level_of(name: str) -> int | None:
     """The level of a full module name; None for what is not the package's, or is its root."""
     parts = name.split(".")
@@ -125,7 +135,7 @@ def violations(path: Path, text: str) -> list[str]:
     relative = path.relative_to(SOURCE)
     own = level_of(".".join([PACKAGE, *relative.with_suffix("").parts]))
     found = []
-    for name, line in imports(path, ast.parse(text)):
+    for name, line in imported(path, text):
         level = level_of(name)
         if own is not None and level is not None and level > own:
             found.append(f"{relative}:{line} imports {name}, which lies above it")
@@ -146,7 +156,7 @@ HOLDING, EXECUTING = ("run/store/", "run/logs/"), ("execute", "show", "cheats")
 def executing(path: Path, text: str) -> list[str]:
     """What a module of a run's files imports of those that execute or show."""
     rooms = tuple(f"{PACKAGE}.run.{room}" for room in EXECUTING)
-    return sorted(name for name, _ in imports(path, ast.parse(text)) if name.startswith(rooms))
+    return sorted(name for name, _ in imported(path, text) if name.startswith(rooms))
 
 
 def test_a_runs_files_need_no_engine() -> None:
@@ -158,8 +168,18 @@ def test_a_runs_files_need_no_engine() -> None:
 
 
 def in_every_module(check: Callable[[Path, str], list[str]]) -> list[str]:
-    """What `check` finds in all modules."""
-    return [said for path in modules() for said in check(path, path.read_text())]
+    """What one of CHECKS finds in all modules."""
+    return _found()[check.__name__]
+
+
+@cache
+def _found() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {check.__name__: [] for check in CHECKS}
+    for path in modules():
+        text = path.read_text()
+        for check in CHECKS:
+            found[check.__name__] += check(path, text)
+    return found
 
 
 def test_imports_point_down() -> None:
@@ -169,7 +189,7 @@ def test_imports_point_down() -> None:
 def mocks(path: Path, text: str) -> list[str]:
     """Where a module takes from a library for tests; what capture replaces is a table of its own
     (program/capture/replaced.py)."""
-    names = {name for name, _ in imports(path, ast.parse(text))}
+    names = {name for name, _ in imported(path, text)}
     return [
         f"{path} imports {name}" for name in names if name.split(".")[0] in ("unittest", "mock")
     ]
@@ -189,7 +209,7 @@ COMPUTING = tuple(f"{PACKAGE}.{room}" for room in (
 
 def computing(path: Path, text: str) -> list[str]:
     """What a declaration's module imports of modules that compute."""
-    names = {name for name, _ in imports(path, ast.parse(text))}
+    names = {name for name, _ in imported(path, text)}
     return sorted(n for n in names if any(n == c or n.startswith(f"{c}.") for c in COMPUTING))
 
 
@@ -213,7 +233,7 @@ def names_asked(path: Path, text: str) -> list[str]:
     relative, found = path.relative_to(SOURCE).as_posix(), list[str]()
     if relative.startswith("contracts/"):
         return found
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         asked: list[ast.AST | None] = []
         if isinstance(node, ast.Compare):
             asked = [node.left, *node.comparators]
@@ -260,15 +280,15 @@ MAY_CHEAT = {
 def cheats(path: Path, text: str) -> list[str]:
     """What a module imports of the rooms of cheats without being allowed to, and where an honest
     module names an override."""
-    relative, tree = path.relative_to(SOURCE).as_posix(), ast.parse(text)
+    relative = path.relative_to(SOURCE).as_posix()
     allowed = next((may for at, may in MAY_CHEAT.items() if relative.startswith(at)), ())
     found = []
-    for name, line in imports(path, tree):
+    for name, line in imported(path, text):
         room = next((c for c in CHEATS if name == c or name.startswith(f"{c}.")), None)
         if room is not None and room not in allowed:
             found.append(f"{relative}:{line} imports {name}")
     if CHEATS[0] not in allowed:
-        names = (getattr(node, "id", getattr(node, "arg", "")) for node in ast.walk(tree))
+        names = (getattr(node, "id", getattr(node, "arg", "")) for node in ast.walk(parsed(text)))
         found += [f"{relative} names {n}" for n in names if n in ("Override", "override", "lie")]
     return found
 
@@ -305,8 +325,11 @@ def put_together(path: Path, text: str) -> list[str]:
     relative = path.relative_to(SOURCE).as_posix()
     if not relative.startswith(FACES):
         return []
-    names = {name.rpartition(".")[2] for name, _ in imports(path, ast.parse(text))}
+    names = {name.rpartition(".")[2] for name, _ in imported(path, text)}
     return sorted(names & PUT_TOGETHER - MAY_CALL.get(relative, set()))
+
+
+CHECKS = violations, mocks, names_asked, cheats, put_together
 
 
 def test_faces_call_the_verbs() -> None:
