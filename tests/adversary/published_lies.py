@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.contracts.replay.entries import pack, unpack
-from tallystick.contracts.replay.published.record import PublishedRecord
+from tallystick.contracts.replay.published.follow import PublishedRecord
 from tallystick.contracts.replay.sections import sections_of
 from tallystick.installed import tallystick_version
 from tallystick.job.job import Job

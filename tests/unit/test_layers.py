@@ -198,9 +198,9 @@ def test_declarations_import_no_kernel() -> None:
     assert len(meaning) > 10
     for path in meaning:
         assert computing(path, path.read_text()) == [], path.relative_to(SOURCE)
-    made = "from tallystick import _core\nfrom tallystick.devices.kernel import Kernel"
-    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.devices.kernel",
-                                           "tallystick.devices.kernel.Kernel"]  # fmt: skip
+    made = "from tallystick import _core\nfrom tallystick.devices.device import Kernel"
+    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.devices.device",
+                                           "tallystick.devices.device.Kernel"]  # fmt: skip
 
 
 # A contract is asked what it means, never who it is (numerics/contracts.py, docs/adr/0035).

@@ -20,7 +20,7 @@ from vectors.kernel_format import Case, groups, load
 from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.rounded.cpu import rounded_kernel
 from tallystick.errors import UsageError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, complete_attrs, lookup
 from tallystick.numerics.types import type_of

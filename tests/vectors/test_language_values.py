@@ -23,8 +23,7 @@ from tallystick.numerics.operators.common import constant
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.forms import rounds
-from tallystick.numerics.values.graph import Condition, Expr, interned, operand
-from tallystick.numerics.values.primitives import INDEX, PRIMITIVES
+from tallystick.numerics.values.graph import INDEX, PRIMITIVES, Condition, Expr, interned, operand
 
 FILE = json.loads((maker.FOLDER / "values.json").read_text())
 GROUPS = {f"{g['kind']} {g['dtype']} of {g['of']}": g for g in FILE["primitives"]}

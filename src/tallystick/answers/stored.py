@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from tallystick.errors import RefusedModelError
-from tallystick.numerics.blocks import BLOCKS
-from tallystick.numerics.operators.quantised import DEQUANTIZE
+from tallystick.numerics.operators.quantised import BLOCKS, DEQUANTIZE
 from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Node, Program, Value

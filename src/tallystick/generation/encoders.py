@@ -20,7 +20,7 @@ from tallystick.answers.model import Model
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Arrays, Outputs, Run, operand
+from tallystick.devices.device import Arrays, Outputs, Run, operand
 from tallystick.errors import UsageError
 from tallystick.generation.cut import LOGITS
 from tallystick.generation.forward import rows_of_program

@@ -14,9 +14,9 @@ from collections import defaultdict
 import numpy as np
 
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Arrays, Outputs, Run, operand
+from tallystick.devices.device import Arrays, Outputs, Run, operand
+from tallystick.kernels.evaluate import view
 from tallystick.kernels.loops import pointwise_operators
-from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.numerics.types import Attrs

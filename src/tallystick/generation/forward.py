@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.devices.context import ExecutionContext
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run
 from tallystick.errors import UsageError
 from tallystick.generation.attention import PagedAttention, Rows, layer_shape
 from tallystick.generation.cut import LOGITS, ProgramParts, attentions, cut

@@ -16,13 +16,12 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Arrays, Outputs, Run, operand
+from tallystick.devices.device import Arrays, Outputs, Run, operand
 from tallystick.devices.sequence import one_call
-from tallystick.kernels.views import view
-from tallystick.numerics.blocks import block_format
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.common import number
-from tallystick.numerics.operators.quantised import DEQUANTIZE
+from tallystick.numerics.operators.quantised import DEQUANTIZE, block_format
 from tallystick.numerics.types import Attrs
 from tallystick.program.fused import CONVERSION
 from tallystick.program.ir import Node, Program, Value

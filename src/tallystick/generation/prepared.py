@@ -13,7 +13,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.reduction import extents
-from tallystick.devices.kernel import Arrays, Outputs, Run
+from tallystick.devices.device import Arrays, Outputs, Run
 from tallystick.devices.sequence import one_call, one_call_if_contiguous
 from tallystick.kernels.loops import FUNCTION, POINTWISE, POWER, call_of, pointwise_operators
 from tallystick.numerics.contracts import Contract

@@ -17,8 +17,7 @@ from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, STORED, Attrs, widened
-from tallystick.numerics.values.graph import Expr, interpreted
-from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.graph import FUNCTIONS, Expr, interpreted
 
 Array = np.ndarray
 

@@ -19,13 +19,11 @@ from tallystick.numerics.operators.common import axis_of, constant, integer, int
 from tallystick.numerics.operators.reduction import folded
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import DTYPES
-from tallystick.numerics.values.graph import Condition, Expr, resolved, values_below
+from tallystick.numerics.values.graph import INDEX, MOVED, Condition, Expr, resolved, values_below
 from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
-from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
-from tallystick.opening.arithmetic import accumulated, canonical, started
 from tallystick.opening.chosen import Chosen
-from tallystick.opening.dot import Group, Products, Summed, dot
+from tallystick.opening.dot import Group, Products, Summed, accumulated, canonical, dot, started
 from tallystick.opening.pointwise import (
     broadcast_position,
     check_inside,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.commit.streamed import joined
-from tallystick.devices.device import Device, Tensor
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Device, Run, Tensor
 from tallystick.numerics.types import TensorType
 from tallystick.program.layout import new_tensor
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.devices.context import ExecutionContext
-from tallystick.devices.device import Buffer, Tensor
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Buffer, Run, Tensor
 from tallystick.program.build import given, piece, slot_name, value_name
 from tallystick.program.executor import Executor, _Bound, _Call, _Stretch
 from tallystick.program.expand import ExpandedNodes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick.commit.tensor import TensorHeader
-from tallystick.devices.kernel import refused_operands
+from tallystick.devices.device import refused_operands
 from tallystick.errors import CannotCheckError, UnsupportedVersionError, UsageError
 from tallystick.opening.quantity import (
     VALUE_DTYPES,

@@ -26,8 +26,7 @@ from tallystick.numerics.contracts import (
 from tallystick.numerics.registry import rounded_operators
 
 if TYPE_CHECKING:
-    from tallystick.devices.device import Device
-    from tallystick.devices.kernel import Kernel
+    from tallystick.devices.device import Device, Kernel
     from tallystick.opening.quantity import Quantity, Rule, Site
     from tallystick.program.ir import Program
 

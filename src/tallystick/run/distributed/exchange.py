@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallystick.commit.streamed import subtrees
-from tallystick.devices.device import Device, Tensor
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Device, Run, Tensor
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 from tallystick.program.build import value_name
 from tallystick.program.cutting import BlockSums, block_count, ranges

@@ -27,9 +27,8 @@ from tallystick.commit.state import (
 from tallystick.commit.tensor import Array, check_canonical
 from tallystick.contracts.replay.findings import LogCorruptError
 from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context
-from tallystick.devices.device import Device
+from tallystick.devices.device import Device, Run
 from tallystick.devices.environment import check_environment as check_environment
-from tallystick.devices.kernel import Run
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract

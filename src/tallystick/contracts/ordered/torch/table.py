@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from tallystick.devices.kernel import Kernel, entry
+from tallystick.devices.device import Kernel, entry
 from tallystick.numerics.attachments import Attachments
 
 Tensor = torch.Tensor
