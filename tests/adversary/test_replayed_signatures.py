@@ -16,7 +16,6 @@ from unit.protocol.conftest import PAIRS
 from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party
 
-from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import Writer, sha256, tag
 from tallystick.commit.signing import (
     RUN_COMMITMENT_TYPE,
@@ -28,7 +27,7 @@ from tallystick.commit.signing import (
     sign_run,
     verify_run,
 )
-from tallystick.commit.statement import PAYLOAD_TYPE, sign_statement
+from tallystick.commit.statement import PAYLOAD_TYPE, sign_statement, split_compact
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.documents import (
     Acceptance,

@@ -26,8 +26,8 @@ from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import PublicKey
-from tallystick.disk.anew import DirectoryKind, written_anew
 from tallystick.disk.files import TEMPORARY_SUFFIX, make_directory, write_file
+from tallystick.disk.manifest import DirectoryKind, written_anew
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS

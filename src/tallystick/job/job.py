@@ -34,8 +34,8 @@ from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.data.frozen import check_columns, stream_file
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX
+from tallystick.disk.manifest import DirectoryKind
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, TensorFile, open_tensors, read_tensors
 from tallystick.errors import (

@@ -14,10 +14,9 @@ from tallystick.numerics.operators.reduction import FOLD
 from tallystick.program.build import slot_name, value_name
 from tallystick.program.carry import Carrying, zeros_of
 from tallystick.program.expand import Expanded, expand
-from tallystick.program.folded_tail import folded_values
+from tallystick.program.folded_tail import PartialSums, folded_values
 from tallystick.program.ir import Program, Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import PartialSums
 from tallystick.program.repeat import RepeatedSection, section_of
 from tallystick.program.runner import StepInputs
 

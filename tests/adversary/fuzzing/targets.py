@@ -21,7 +21,6 @@ from adversary.fuzzing.session_targets import IN_WORLD, PURE
 from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, TWO, World
 
 from tallystick.commit import merkle
-from tallystick.commit.compact import sign_compact
 from tallystick.commit.data import parse_record
 from tallystick.commit.encoding import (
     Reader,
@@ -43,6 +42,7 @@ from tallystick.commit.signing import (
     sign_envelope,
     verify_run,
 )
+from tallystick.commit.statement import sign_compact
 from tallystick.commit.tensor import TensorOpening
 from tallystick.contracts.replay import entries as logged
 from tallystick.contracts.replay.sections import LoggedProgram

@@ -14,8 +14,8 @@ from tallystick.program.build import Builder, value_name
 from tallystick.program.canonical import canonicalize
 from tallystick.program.carry import BATCH_NORM
 from tallystick.program.executor import Executor
+from tallystick.program.folded_tail import share
 from tallystick.program.ir import Program
-from tallystick.program.partial_sums import share
 from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.sectioned import SectionedExecutor

@@ -13,9 +13,9 @@ from tallystick.errors import UsageError
 from tallystick.job.step_records import records_of
 from tallystick.program.build import piece
 from tallystick.program.executor import Executor
+from tallystick.program.folded_tail import share
 from tallystick.program.ir import COMMIT, Input, Program, Value
 from tallystick.program.owners import Owners
-from tallystick.program.partial_sums import share
 from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
 from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.messages import Consent

@@ -27,7 +27,6 @@ from typing import NoReturn
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.members import Members
 from tallystick.commit.signing import Envelope
-from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import (
     TEMPORARY_SUFFIX,
     locked,
@@ -37,7 +36,7 @@ from tallystick.disk.files import (
     remove_temporaries,
     write_file,
 )
-from tallystick.disk.manifest import load_manifest, manifest_bytes
+from tallystick.disk.manifest import load_manifest, manifest_bytes, refuse_strangers
 from tallystick.disk.regular import (
     check_directory,
     entries,
