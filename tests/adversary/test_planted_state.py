@@ -20,7 +20,7 @@ from tallystick.run.parallel.sample import draw
 from tallystick.run.parallel.segments import Segment, binding, segments_of
 from tallystick.run.parallel.state import AuditPlan, kept
 from tallystick.run.show.audit_report import StretchOutcome
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 Plant = Callable[..., Path]
 

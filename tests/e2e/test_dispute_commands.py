@@ -26,7 +26,7 @@ from tallystick.job.recipes import new_job
 from tallystick.protocol.evidence import Evidence
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from tallystick.cli.names import load_names, name_option, names_json, say_names
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -29,7 +28,14 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.pages import begins_as_page, load_page, page_json, say_page, warn_of_page
 from tallystick.cli.places import PLACE
-from tallystick.cli.verdicts import say_verdict, verdict_json
+from tallystick.cli.verdicts import (
+    load_names,
+    name_option,
+    names_json,
+    say_names,
+    say_verdict,
+    verdict_json,
+)
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.commit.statement import sign_statement

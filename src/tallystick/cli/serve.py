@@ -174,7 +174,7 @@ def serve(
 
     if answers is not None:
         from tallystick.cli.serve_answers import serve_answers
-        from tallystick.serving.kept.disputes_app import disputes_app
+        from tallystick.serving.kept.parties import disputes_app
 
         signers = [one.public for one in own]
         with listening_socket(listen) as sock:

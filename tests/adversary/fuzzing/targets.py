@@ -68,9 +68,8 @@ from tallystick.protocol.messages import ANSWER_TYPE, open_answer
 from tallystick.prover.prover import Prover
 from tallystick.run.logs.reader import LogReader, expected_of
 from tallystick.run.logs.writer import MAGIC
-from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.journal import parse_journal
-from tallystick.run.store.trace import load_trace
+from tallystick.run.store.unsigned import load_trace, read_declaration
 
 REFUSALS: tuple[type[TallystickError], ...] = (CounterpartyError, CannotCheckError)
 # A person's key file, and a query that no referee of this job asks: these are misuse by contract.

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tallystick.run.distributed import torchrun
-from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.torchrun import (
     check_signalled,
     outliving_sigterm,
     say_ending,
     speaks,
 )
+from tallystick.run.distributed.transport import PeerLostError, WorkerError
 from tallystick.run.execute.loop import Stop, interrupts
 
 LAUNCHED = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}

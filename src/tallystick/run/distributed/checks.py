@@ -34,9 +34,8 @@ from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.share import Tree, parts_of, statistic_slot, sum_slot
 from tallystick.run.distributed.claims import Drawn, FalseShareError, ShareClaim, check_two
-from tallystick.run.distributed.faults import OtherBytesError, WorkerError
 from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
-from tallystick.run.distributed.transport import Bytes, Transport
+from tallystick.run.distributed.transport import Bytes, OtherBytesError, Transport, WorkerError
 
 _WORD = 1 << 64
 

@@ -16,8 +16,13 @@ from functools import wraps
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
-from tallystick.run.distributed.transport import Meeting, launched
+from tallystick.run.distributed.transport import (
+    RESUME,
+    Meeting,
+    PeerLostError,
+    WorkerError,
+    launched,
+)
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")

@@ -40,7 +40,7 @@ from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
 from tallystick.run.store.strangers import strangers
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 @dataclass

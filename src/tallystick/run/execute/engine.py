@@ -38,7 +38,7 @@ from tallystick.program.runner import Runner, Showing, StepInputs, StepResult, T
 from tallystick.program.sectioned import executor_of
 from tallystick.program.state import State
 from tallystick.run.execute.nodes import NodeTracer
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 class StepLog(Protocol):

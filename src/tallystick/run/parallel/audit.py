@@ -22,8 +22,7 @@ from tallystick.job.job import Job
 from tallystick.run.execute.auditor import Checked, check_claim, report_of
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.parallel.driver import AuditDriver, Result, Watcher
-from tallystick.run.parallel.executor import SegmentExecutor
-from tallystick.run.parallel.processes import Processes
+from tallystick.run.parallel.processes import Processes, SegmentExecutor
 from tallystick.run.parallel.sample import (
     Size,
     confidence,

@@ -22,7 +22,7 @@ from tallystick.disk.mounts import INHERITED
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
 from tallystick.installed import tallystick_version
-from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
+from tallystick.run.parallel.processes import AttemptEnded, AttemptProgress, Died, Event
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Repeater, Task, error_json
 

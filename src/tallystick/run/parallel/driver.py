@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import MachineFaultError, StoreError, TallystickError
-from tallystick.run.parallel.executor import (
+from tallystick.run.parallel.processes import (
     AttemptEnded,
     AttemptProgress,
     Died,
