@@ -20,7 +20,6 @@ LEVELS = {
     "started": 0,
     "visible": 0,
     "closing": 0,
-    "notebook": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,

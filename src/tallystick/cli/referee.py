@@ -36,8 +36,8 @@ from tallystick.service.archive import RESULT, evidence_name
 
 if TYPE_CHECKING:
     from tallystick.service.client import PartyClient
-    from tallystick.service.connection import ListeningSocket
     from tallystick.service.driver import Driver
+    from tallystick.service.server import ListeningSocket
 
 _FIXED = ("allow", "arity", "sealing", "opening", "budget", "step", "steps", "extension")
 

@@ -25,8 +25,7 @@ from tallystick.errors import UsageError
 from tallystick.generation.cut import LOGITS
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.network import RowPrograms
-from tallystick.generation.panels import Panels
-from tallystick.generation.prepared import prepared
+from tallystick.generation.panels import Panels, prepared
 from tallystick.numerics.contracts import find_contract, parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs

@@ -44,11 +44,11 @@ from tallystick.errors import (
 )
 from tallystick.job.continued import CONTINUES, read_continuation
 from tallystick.limits import LIMITS
-from tallystick.notebook import Tabled
 from tallystick.program.ir import Program
 from tallystick.program.state import State, check_slot_types, check_slots
 from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, text_digest
+from tallystick.visible import Tabled
 
 FORMAT = "tallystick-job/1"
 FORMAT_2 = "tallystick-job/2"

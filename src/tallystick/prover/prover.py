@@ -56,9 +56,9 @@ from tallystick.prover.answers import FROM_FILES, TO_GAMES, TO_STRANGERS, Answer
 from tallystick.prover.covered import Logs, Notice, make_good, usable_journal
 from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Steps
+from tallystick.run.store.claim import signing_key
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
-from tallystick.run.store.signer import signing_key
 
 # Errors of this program. A person should see them as they are. The prover signs nothing then.
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)

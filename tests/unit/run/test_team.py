@@ -23,8 +23,8 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.program.repeat import SectionShare
 from tallystick.program.runner import NodeError, NodeFaultError
-from tallystick.program.section_share import SectionShare
 from tallystick.program.validation import StopRule
 from tallystick.run.distributed import exchange, worker
 from tallystick.run.distributed.engine import TeamEngine

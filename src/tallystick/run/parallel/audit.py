@@ -32,9 +32,8 @@ from tallystick.run.parallel.sample import (
     same_draw,
     size_of,
 )
-from tallystick.run.parallel.segments import Segment, binding, foretell, segments_of
 from tallystick.run.parallel.state import AuditPlan, Kept, kept
-from tallystick.run.parallel.task import Task
+from tallystick.run.parallel.task import Segment, Task, binding, foretell, segments_of
 from tallystick.run.show.audit_report import AuditReport, Chance, Segments, StretchOutcome
 
 MOST_WORKERS = 1024

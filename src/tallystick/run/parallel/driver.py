@@ -25,8 +25,7 @@ from tallystick.run.parallel.processes import (
     Event,
     SegmentExecutor,
 )
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import error_of
+from tallystick.run.parallel.task import Segment, error_of
 from tallystick.run.show.audit_report import StretchOutcome, outcome_of
 
 ATTEMPTS = 3

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tallystick.errors import MachineFaultError
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import Answer, Task
+from tallystick.run.parallel.task import Answer, Segment, Task
 from tallystick.started import Child
 
 

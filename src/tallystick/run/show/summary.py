@@ -15,11 +15,11 @@ from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
-from tallystick.notebook import Tabled
 from tallystick.run.distributed.claims import ConvictedWorker
 from tallystick.run.logs.report import FollowReport, follow_report
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import CONVICTED, CONVICTED_TOO, Journal, loss_value
+from tallystick.visible import Tabled
 
 
 @dataclass(frozen=True)

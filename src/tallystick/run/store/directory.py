@@ -8,7 +8,7 @@ checkpoints/   some of the hashed states, as safetensors
 nodes/         node digests of traced steps
 logs/          one rounding log for each step, under a contract that keeps logs
 commitment.json  the signed run commitment, once the run is finished
-signer.pem     the signing key, mode 0600, where the user gave none (signer.py): keep it secret
+signer.pem     the signing key, mode 0600, where the user gave none (claim.py): keep it secret
 override.json  the declared cheat that made the run (unsigned.py); an honest run has none
 scratch-*/     states of a dispute under way; removed at its end
 lock           empty; held by a running trainer
