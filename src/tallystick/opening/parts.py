@@ -24,12 +24,14 @@ from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, pa
 from tallystick.opening.approx import Approx, RealSource, real
 from tallystick.opening.chosen import Chosen
 from tallystick.opening.dot import Group, Products, Summed, accumulated, canonical, dot, started
-from tallystick.opening.pointwise import (
+from tallystick.opening.places import (
+    Reduced,
     broadcast_position,
     check_inside,
     coordinates,
     one,
     position,
+    reduced,
 )
 from tallystick.opening.quantity import (
     LIMIT,
@@ -48,7 +50,6 @@ from tallystick.opening.quantity import (
     TreeQuantity,
 )
 from tallystick.opening.real_pointwise import real_primitive
-from tallystick.opening.reduced import Reduced, reduced
 from tallystick.opening.values import value_of
 
 

@@ -41,7 +41,6 @@ from tallystick.numerics.registry import lookup, summed_operators
 from tallystick.opening.approx import Approx, RealSource, packed, real, unpacked, widened
 from tallystick.opening.dot import Products, Summed
 from tallystick.opening.parts import summed
-from tallystick.opening.pointwise import operands_of, sizes_of
 from tallystick.opening.quantity import (
     REAL,
     Array,
@@ -59,6 +58,7 @@ from tallystick.opening.quantity import (
     TreeQuantity,
 )
 from tallystick.opening.real_pointwise import lifted_form, real_graph
+from tallystick.opening.rules import operands_of, sizes_of
 
 
 # --- the bounded form -----------------------------------------------------------------------------
