@@ -64,7 +64,7 @@ def by_numpy(group: dict[str, Any], columns: list[Array]) -> Array:
 def by_torch(group: dict[str, Any], columns: list[Array]) -> Array:
     value = value_of(group)
     operands = {"abc"[k]: torch.from_numpy(x.copy()) for k, x in enumerate(columns)}
-    meaning = pointwise.meaning_of("", {}, operands)
+    meaning = pointwise.interpreter_of("", {}, operands)
     found = meaning(value, tuple(meaning(leaf, ()) for leaf in value.of))
     return found.numpy()
 
@@ -162,11 +162,11 @@ def test_a_constant_and_a_size() -> None:
             if group["kind"] == "constant":
                 value = float.fromhex(number) if isinstance(number, str) else number
                 leaf = Expr("constant", dtype, number=value)
-                mine = elements.meaning_of("", {}, {}, {})(leaf, ())
+                mine = elements.interpreter_of("", {}, {}, {})(leaf, ())
                 theirs = reader.literal(number, dtype)
                 assert texts(np.atleast_1d(theirs), dtype) == [wanted], number
             elif group["kind"] == "size":
-                mine = elements.meaning_of("", {}, {}, {"x": number})(
+                mine = elements.interpreter_of("", {}, {}, {"x": number})(
                     Expr("size", "f32", name="x"), ()
                 )
             else:

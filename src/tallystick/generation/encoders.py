@@ -236,7 +236,7 @@ class _TextAttention:
         values, out = operand(inputs, 1)[:, :, 0], outputs[0][:, :, 0]
         (scores, of_scores), (weights, of_weights), (sums, of_sums) = self._calls
         for run in self.given.runs:
-            q, k, v = (by_text(x, run) for x in (self._queries, self._keys, values))
+            q, k, v = (batch_of_texts(x, run) for x in (self._queries, self._keys, values))
             s = np.empty((*q.shape[:3], run.places), np.float32)
             made = np.empty((*q.shape[:3], v.shape[3]), np.float32)
             scores(of_scores, [q, k, None], [s])
@@ -246,7 +246,7 @@ class _TextAttention:
         out[self.given.count :] = 0
 
 
-def by_text(rows: Array, run: SameLength) -> Array:
+def batch_of_texts(rows: Array, run: SameLength) -> Array:
     """[texts, heads, places, elements] of [rows, heads, elements]."""
     found = rows[run.rows].reshape(run.texts, run.places, *rows.shape[1:])
     return np.ascontiguousarray(found.transpose(0, 2, 1, 3))

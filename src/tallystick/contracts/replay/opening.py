@@ -24,7 +24,7 @@ from tallystick.contracts.rounded.opening import (
     exact_chain,
     finished,
     is_sum,
-    parts,
+    number_and_flags,
     rounded,
 )
 from tallystick.kernels.loops import names_of
@@ -106,7 +106,7 @@ def logged_rule(site: Site, bits: int) -> Logged:
     element, grid = summed(site), Grid(bits)
 
     def doubtful(source: Source, needs: Needs) -> Doubt | None:
-        exact, flags = parts(needs[0])
+        exact, flags = number_and_flags(needs[0])
         return None if flags else doubt(grid, exact, _bound(element, source, needs[1:]))
 
     def chosen(source: Source, needs: Needs, entry: int | None) -> Any:

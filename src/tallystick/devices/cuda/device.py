@@ -88,7 +88,7 @@ class Cuda(Device):
         memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
         return DeviceTensor(self, memory, memory.address, dtype, shape)
 
-    def there(self, array: np.ndarray) -> DeviceTensor:
+    def from_host(self, array: np.ndarray) -> DeviceTensor:
         """A new C-contiguous tensor with the elements of a host array."""
         tensor = self.contiguous(DTYPE_NAMES[array.dtype], array.shape)
         self.write(array, tensor)

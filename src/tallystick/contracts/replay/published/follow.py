@@ -28,7 +28,7 @@ from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.rounded.cpu import run_rounded
 from tallystick.contracts.rounded.cpu.pieces import Piece
-from tallystick.contracts.rounded.opening import is_sum, parts
+from tallystick.contracts.rounded.opening import is_sum, number_and_flags
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.registry import OpSpec, summed_operators
@@ -160,7 +160,7 @@ def _true_sums(
             some = slice(begin, begin + _EXACT_AT_ONCE)
             records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
             for k, record, bound in zip(which[some], records, bounds, strict=True):
-                total, flags = parts(record.view("V80")[0])
+                total, flags = number_and_flags(record.view("V80")[0])
                 if flags:  # with a term that is not finite x is no sum: not judged
                     continue
                 reach = doubt(grid, total, float(bound)).reach
