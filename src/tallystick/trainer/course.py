@@ -109,7 +109,7 @@ class Course:
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
     for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
     has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
-    fewer micro-batches (`accumulated.py`). Both losses get as their last argument the `numbers`
+    fewer micro-batches (`later.py`). Both losses get as their last argument the `numbers`
     that are known of each step (PROGRAM 5.21). `settings` are those of its steps where they differ
     (5.22): then it has the rates and the bound for the norm as well.
     """
