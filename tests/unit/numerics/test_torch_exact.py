@@ -16,8 +16,8 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
+from tallystick.contracts.ordered.torch import exact
 from tallystick.contracts.ordered.torch import pointwise as philox
-from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.stock import stock_form
 from tallystick.devices.torch import TorchDevice
 from tallystick.errors import RefusedOperandsError

@@ -133,7 +133,7 @@ class Replay(Contract):
 
     def check_program(self, program: Program) -> None:
         if self.form == "published":
-            from tallystick.contracts.replay.published.stock import check_program
+            from tallystick.contracts.replay.published import check_program
 
             check_program(program)
 

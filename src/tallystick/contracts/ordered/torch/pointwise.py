@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
+from tallystick.contracts.ordered.torch import bits, exact, keys, of_keys, write
 from tallystick.devices.device import operand
 from tallystick.devices.torch import TORCH_DTYPES, Tensor, Tensors, type_of
 from tallystick.errors import RefusedOperandsError

@@ -20,7 +20,7 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import run_of
-from tallystick.contracts.ordered.torch.table import exact
+from tallystick.contracts.ordered.torch import exact
 from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.devices.environment import exact_environment
 from tallystick.devices.torch import Tensor, Tensors

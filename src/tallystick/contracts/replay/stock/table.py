@@ -17,7 +17,7 @@ import torch
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.contracts.ordered.torch.table import NAN32, exact
+from tallystick.contracts.ordered.torch import NAN32, exact
 from tallystick.contracts.replay.entries import FIVE_NO_CHANGE, LARGEST_BYTE
 from tallystick.contracts.replay.stock.stock import Stock, stock_form
 from tallystick.devices.device import Kernel, Run
