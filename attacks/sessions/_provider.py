@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tallystick.commit.signed import sign_compact, split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import sign_compact, split_compact
 from tallystick.delegation.entries import SessionBegun, open_entry
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, Seal, SealOpening

@@ -18,8 +18,8 @@ from typing import Any
 from adversary.members import Member
 
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import split_compact
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.entries import (
     ALONE,

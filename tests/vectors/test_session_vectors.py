@@ -27,8 +27,8 @@ from reference.session.layout import (
 from reference.session.turns import read_turn, write_turn
 from session_format import Log, Message, load
 
+from tallystick.commit.signed import sign_compact
 from tallystick.commit.signing import PrivateKey
-from tallystick.commit.statement import sign_compact
 from tallystick.delegation.entries import open_entry
 from tallystick.delegation.seals import open_opening, open_seal
 from tallystick.delegation.turns import open_turn

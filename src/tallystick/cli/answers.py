@@ -17,7 +17,7 @@ from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
 from tallystick.cli.claims import claim_key_option, claim_option, claim_signer
-from tallystick.cli.conviction import check_evidence, compare, is_conviction, say_sample, seed_of
+from tallystick.cli.other_checks import check_evidence, compare, is_conviction, say_sample, seed_of
 from tallystick.cli.output import (
     MISMATCH,
     device_option,

@@ -37,8 +37,8 @@ from tallystick.cli.verdicts import (
     verdict_json,
 )
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import sign_statement
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import sign_statement
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file

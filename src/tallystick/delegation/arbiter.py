@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import split_compact
 from tallystick.delegation.entries import (
     Answered,
     Entry,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
+from tallystick.commit.signed import open_compact, sign_compact, split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import open_compact, sign_compact, split_compact
 from tallystick.delegation.rules import LATEST, Rules, read_rules
 from tallystick.delegation.seals import read_key
 from tallystick.errors import CorruptFileError, CounterpartyError

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import same_words
 from tallystick.commit.signing import PublicKey
-from tallystick.commit.statement import same_words
 from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,

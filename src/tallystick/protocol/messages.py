@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from tallystick.commit import merkle
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
+from tallystick.commit.signed import SIGNATURE_BYTES as SIGNATURE_BYTES
+from tallystick.commit.signed import open_compact, sign_compact
 from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment
-from tallystick.commit.statement import SIGNATURE_BYTES as SIGNATURE_BYTES
-from tallystick.commit.statement import open_compact, sign_compact
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.opening.views import View

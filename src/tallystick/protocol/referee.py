@@ -10,8 +10,8 @@ order.
 
 from __future__ import annotations
 
+from tallystick.commit.signed import same_words
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
-from tallystick.commit.statement import same_words
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tallystick.commit.encoding import Reader
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import split_compact
 from tallystick.delegation.arbiter import Arbiter, SessionLog
 from tallystick.delegation.entries import ENTRY_TAG, Answered, Result
 from tallystick.delegation.rules import Rules

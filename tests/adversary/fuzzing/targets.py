@@ -32,6 +32,7 @@ from tallystick.commit.encoding import (
     sha256,
 )
 from tallystick.commit.log import BLOCK_ELEMENTS, BOUNDED, Section
+from tallystick.commit.signed import sign_compact
 from tallystick.commit.signing import (
     RUN_COMMITMENT_TYPE,
     Envelope,
@@ -42,7 +43,6 @@ from tallystick.commit.signing import (
     sign_envelope,
     verify_run,
 )
-from tallystick.commit.statement import sign_compact
 from tallystick.commit.tensor import TensorOpening
 from tallystick.contracts.replay import entries as logged
 from tallystick.contracts.replay.sections import LoggedProgram
