@@ -57,7 +57,6 @@ LEVELS = {
 SANS_IO = ("protocol", "delegation", "contracts")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
-    "answers/modules.py",
     "answers/encoder_modules.py",
     "answers/modules.py",
     "comparing/recorded_tensors.py",
