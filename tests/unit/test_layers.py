@@ -21,7 +21,6 @@ LEVELS = {
     "started": 0,
     "visible": 0,
     "closing": 0,
-    "notebook": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,
@@ -59,7 +58,6 @@ LEVELS = {
 SANS_IO = ("protocol", "delegation", "contracts")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
-    "answers/adapted.py",
     "answers/encoder_modules.py",
     "answers/modules.py",
     "comparing/recorded_tensors.py",
@@ -218,9 +216,9 @@ def test_declarations_import_no_kernel() -> None:
     assert len(meaning) > 10
     for path in meaning:
         assert computing(path, path.read_text()) == [], path.relative_to(SOURCE)
-    made = "from tallystick import _core\nfrom tallystick.devices.kernel import Kernel"
-    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.devices.kernel",
-                                           "tallystick.devices.kernel.Kernel"]  # fmt: skip
+    made = "from tallystick import _core\nfrom tallystick.devices.device import Kernel"
+    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.devices.device",
+                                           "tallystick.devices.device.Kernel"]  # fmt: skip
 
 
 # A contract is asked what it means, never who it is (numerics/contracts.py, docs/adr/0035).
@@ -307,7 +305,7 @@ def test_the_check_of_cheats_sees_violations() -> None:
     assert cheats(prover, "import tallystick.prover.cheating as honest")
     assert cheats(SOURCE / "api" / "disputes.py", "import tallystick.run.cheats.attacks")
     assert not cheats(SOURCE / "api" / "disputes.py", "import tallystick.prover.cheating")
-    assert not cheats(prover, "from tallystick.run.store.declaration import Declaration")
+    assert not cheats(prover, "from tallystick.run.store.unsigned import Declaration")
     assert all((SOURCE / at).exists() for at in MAY_CHEAT)
 
 
