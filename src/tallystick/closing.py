@@ -1,16 +1,11 @@
-"""What an object holds: until its user closes it, or the end of a `with` block; and as long as it
-lives, what its methods have made."""
+"""What holds something until its user closes it, or until the end of a `with` block."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T", bound="Closing")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Closing(ABC):
@@ -25,22 +20,3 @@ class Closing(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def made_once(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Decorates a method: the object keeps its result for each tuple of positional arguments.
-
-    functools.cache around a bound method would hold the object that holds it. The memory of what
-    was made would then stay until Python looks for cycles.
-    """
-    kept_as = f"_made_once_by_{method.__name__}"
-
-    @wraps(method)
-    def kept(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        assert not kwargs, "by position"
-        made: dict[tuple[object, ...], R] = self.__dict__.setdefault(kept_as, {})
-        if args not in made:
-            made[args] = method(self, *args, **kwargs)
-        return made[args]
-
-    return kept

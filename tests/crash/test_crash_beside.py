@@ -43,12 +43,12 @@ def overlapping(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     def begins(self: CheckpointWriter, step: int, state: State, file: StateFile | None) -> None:
         if file is not None:
             go.clear()
-        seen.append((self.filing.step, step) if self.filing is not None else (step,))
+        seen.append((self._filing.step, step) if self._filing is not None else (step,))
         begin(self, step, state, file)
 
     def digests(self: CheckpointWriter) -> dict[str, bytes]:
         found = honest(self)
-        if self.filing is not None and self.filing is not self._open:
+        if self._filing is not None and self._filing is not self._open:
             go.set()
         return found
 

@@ -21,6 +21,7 @@ LEVELS = {
     "started": 0,
     "visible": 0,
     "closing": 0,
+    "made_once": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,

@@ -226,7 +226,12 @@ class Answering:
         DigestMismatchError where the statement's program is not the model's, and what whoever heard
         its tokens has raised."""
         if underway.failure is not None:
-            raise underway.failure
+            # Its traceback holds this frame and the answer: neither may hold it as well.
+            failure, underway.failure = underway.failure, None
+            try:
+                raise failure
+            finally:
+                del failure
         assert underway.handle is not None and underway.handle.answer is not None
         said, request = underway.handle.answer, underway.prepared.request
         prompt, number = underway.prepared.prompt, underway.number

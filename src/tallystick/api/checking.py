@@ -23,11 +23,11 @@ from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords, findings, findings_of_encoding
 from tallystick.answers.words import AnyJob, Said
-from tallystick.closing import made_once
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext, context_on
 from tallystick.errors import CannotCheckError, CounterpartyError, DigestMismatchError
+from tallystick.made_once import made_once
 
 T = TypeVar("T")
 
@@ -47,7 +47,10 @@ class Begun(Generic[T]):
         try:
             self._made.append(self._call())
         except BaseException as error:  # whoever waits gets it, whatever it is
-            self._error = error
+            # The frames of its traceback hold what the call holds, weights for one.
+            self._error = error.with_traceback(None)
+        finally:
+            del self._call
 
     def result(self) -> T:
         """The result, when it is there. Raises what the call has raised."""
@@ -107,7 +110,7 @@ class AnswerChecks:
         self._compared = BegunOnce[None]()
         self._words = BegunOnce[ModelWords]()
 
-    # Whether the adapter is merged, the statement says.
+    # The statement says whether the adapter is merged.
     @made_once
     def _model(self, merged: bool) -> Model:
         return open_model(self._directory, self._adapter, merged)

@@ -25,13 +25,13 @@ from tallystick.answers.text import ModelWords
 from tallystick.api import given
 from tallystick.api.answering import DAYS, statement_place
 from tallystick.api.given import PathLike
-from tallystick.closing import made_once
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.disk.regular import is_directory
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.generation.encoders import EncoderEngine, ModelEncoder
+from tallystick.made_once import made_once
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.program.runner import StepInputs

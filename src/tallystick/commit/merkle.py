@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.errors import UsageError
@@ -117,20 +117,7 @@ class Tree:
     def multi(self, indices: Sequence[int]) -> list[bytes]:
         """Hashes that, with the leaves at sorted distinct `indices`, give the root, in the order
         of the verifier's walk from left to right (COMMITMENTS 2.7)."""
-        proof: list[bytes] = []
-
-        def visit(start: int, stop: int, wanted: Sequence[int]) -> None:
-            if not wanted:
-                proof.append(self._range(start, stop))
-            elif stop - start > 1:
-                middle = start + _split(stop - start)
-                cut = bisect_left(wanted, middle)
-                visit(start, middle, wanted[:cut])
-                visit(middle, stop, wanted[cut:])
-
-        _check_indices(indices, self.size)
-        visit(0, self.size, indices)
-        return proof
+        return [self._range(start, stop) for start, stop in multi_ranges(indices, self.size)]
 
 
 def root(hashes: Sequence[bytes] | bytes) -> bytes:
@@ -243,20 +230,18 @@ def multi_proof_length(indices: Sequence[int], size: int) -> int:
 
 def multi_ranges(indices: Sequence[int], size: int) -> list[tuple[int, int]]:
     """The leaves [start, stop) under each hash that `Tree.multi` gives, in its order (2.7)."""
-    ranges: list[tuple[int, int]] = []
-
-    def visit(start: int, stop: int, wanted: Sequence[int]) -> None:
-        if not wanted:
-            ranges.append((start, stop))
-        elif stop - start > 1:
-            middle = start + _split(stop - start)
-            cut = bisect_left(wanted, middle)
-            visit(start, middle, wanted[:cut])
-            visit(middle, stop, wanted[cut:])
-
     _check_indices(indices, size)
-    visit(0, size, indices)
-    return ranges
+    return list(_ranges(0, size, indices))
+
+
+def _ranges(start: int, stop: int, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
+    if not wanted:
+        yield start, stop
+    elif stop - start > 1:
+        middle = start + _split(stop - start)
+        cut = bisect_left(wanted, middle)
+        yield from _ranges(start, middle, wanted[:cut])
+        yield from _ranges(middle, stop, wanted[cut:])
 
 
 def parts_of(first: int, count: int, depth: int) -> list[tuple[int, int]]:

@@ -183,6 +183,11 @@ class JobProgram:
         return self.stream.by_pass
 
     @property
+    def ends_pass(self) -> bool:
+        """True where it ends a pass, without a batch of its own."""
+        return self.by_pass and self.data is None
+
+    @property
     def first(self) -> int:
         return self.stream.first
 

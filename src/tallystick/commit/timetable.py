@@ -248,8 +248,7 @@ class Timetable:
 
     def ends_pass(self, step: int) -> bool:
         """True if the step ends a pass, without a batch of its own."""
-        program = self.programs[self.at(step).program]
-        return program.by_pass and program.data is None
+        return self.programs[self.at(step).program].ends_pass
 
     def trained(self, steps: int) -> int:
         """How many of the first `steps` steps are of training: of no program by pass."""

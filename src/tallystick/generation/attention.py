@@ -111,7 +111,7 @@ class PagedAttention:
         self._sinks: np.ndarray | None = None
         self._layer = layer
 
-    def by_node(self) -> dict[int, Run]:
+    def kernels_by_node(self) -> dict[int, Run]:
         """The kernel of each of the three nodes, by its number."""
         scores, weights, values = self._layer.scores, self._layer.weights, self._layer.values
         return {scores: self._keep, weights: self._keep_sinks, values: self._compute}

@@ -16,7 +16,6 @@ import numpy as np
 from tallystick.answers.encoding_programs import pooling_program, rows_program
 from tallystick.answers.layout import EMBEDDING
 from tallystick.answers.model import Model
-from tallystick.closing import made_once
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
@@ -26,6 +25,7 @@ from tallystick.generation.cut import LOGITS
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.network import RowPrograms
 from tallystick.generation.panels import Panels, prepared
+from tallystick.made_once import made_once
 from tallystick.numerics.contracts import find_contract, parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
@@ -187,7 +187,7 @@ class EncoderEngine:
             for index, node in enumerate(program.nodes)
             if node.op == VALUES
         ]
-        own = {index: run for layer in layers for index, run in layer.by_node().items()}
+        own = {index: run for layer in layers for index, run in layer.kernels_by_node().items()}
         panels = self._panels  # the executor holds the hook, which must not hold this object
 
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
@@ -224,7 +224,7 @@ class _TextAttention:
         self._queries, self._keys = np.empty(0), np.empty(0)
         self._nodes = nodes
 
-    def by_node(self) -> dict[int, Run]:
+    def kernels_by_node(self) -> dict[int, Run]:
         """The kernel of each of the three nodes, by its number."""
         scores, weights, values = self._nodes
         return {scores: self._keep, weights: self._nothing, values: self._compute}

@@ -165,7 +165,7 @@ class AnswerEngine:
         scheduler = self._scheduler
         for handle in [h for h in scheduler.queue if h.cancelled]:
             scheduler.queue.remove(handle)
-            handle.answer = GeneratedAnswer((), np.empty(0, np.float32), CANCELLED)
+            handle.end(GeneratedAnswer((), np.empty(0, np.float32), CANCELLED))
         for text in [t for t in scheduler.running if t.handle.cancelled]:
             self._end(text, CANCELLED)
 
@@ -207,7 +207,7 @@ class AnswerEngine:
                 self._drawn.popleft()
                 continue
             token, logprob = tokens.popleft()
-            listener = handle.listener  # gone once the answer is there
+            listener = handle.listener  # `_append` drops it with the last token
             self._append(text, token, logprob)
             if listener is not None:
                 listener.token(token, logprob)

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.closing import made_once
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import Arrays, Outputs, Run, operand
@@ -29,6 +28,7 @@ from tallystick.generation.network import Network
 from tallystick.generation.panels import Panels, prepared
 from tallystick.kernels.evaluate import view
 from tallystick.kernels.loops import pointwise_operators
+from tallystick.made_once import made_once
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.numerics.registry import OpSpec
@@ -209,7 +209,7 @@ class Forward:
             PagedAttention(program, layer, pool)
             for layer, pool in zip(attentions(program), self._pools, strict=True)
         ]
-        own = {index: run for layer in layers for index, run in layer.by_node().items()}
+        own = {index: run for layer in layers for index, run in layer.kernels_by_node().items()}
         return self._executor(program, own), layers
 
     def _executor(self, program: Program, own: Mapping[int, Run]) -> Executor:

@@ -26,10 +26,10 @@ from tallystick.answers.layout import (
     setting_fields,
 )
 from tallystick.answers.sampler import emit, emit_chosen, emit_scaled
-from tallystick.closing import made_once
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.sequences import Sequence as Text
+from tallystick.made_once import made_once
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -57,6 +57,11 @@ class SubmittedRequest:
         there stays."""
         self.cancelled = True
 
+    def end(self, answer: GeneratedAnswer) -> None:
+        """The engine's: the answer is there, and nobody is told of more tokens."""
+        self.answer = answer
+        self.listener = None  # it often holds this object, and the engine too
+
 
 GONE = -1
 
@@ -173,8 +178,7 @@ class Sequence:
     def end(self, finish: str) -> None:
         """The answer is what there is."""
         tokens = tuple(self.text[self.prompt :])
-        self.handle.answer = GeneratedAnswer(tokens, np.array(self.logprobs, np.float32), finish)
-        self.handle.listener = None  # it holds the handle, and often the engine too
+        self.handle.end(GeneratedAnswer(tokens, np.array(self.logprobs, np.float32), finish))
 
 
 def longest(handle: SubmittedRequest) -> int:

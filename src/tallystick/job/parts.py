@@ -105,8 +105,7 @@ def pass_period(timetable: Timetable) -> int:
     end, found = 0, timetable.cycle
     for turn in timetable.turns:
         end += turn.steps
-        program = timetable.programs[turn.program]
-        if program.by_pass and program.data is None:
+        if timetable.programs[turn.program].ends_pass:
             found = gcd(found, end)
     return found
 

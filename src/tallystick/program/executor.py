@@ -114,8 +114,8 @@ class Executor(Runner):
         self.context = context
         self.contract = parse_contract(program.contract)
         self._device = device = context.device
-        # No method of this object: its calls hold it, and a cycle would keep the arena until
-        # Python looks for cycles.
+        # A bound method here would hold this object, which holds the calls: a cycle, which keeps
+        # the arena until Python looks for cycles.
         self._copy = partial(_copy, device)
         self._table = device.kernels(self.contract)
         self._kernels = kernels

@@ -16,6 +16,7 @@ from dataclasses import replace
 from tallystick.devices.device import Kernel
 from tallystick.kernels.evaluate import view
 from tallystick.kernels.parts import is_cheap, leading_axes
+from tallystick.made_once import made_once
 from tallystick.program.blocks import BlockGroup, Shape, prefix
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.schedule import in_order, view_roots, views_of
@@ -61,7 +62,6 @@ class Grouping:
         # These are asked for again and again.
         self._views = {i for i, node in enumerate(program.nodes) if node.op in view}
         self._read = [tuple(v for v in node.inputs if v is not None) for node in program.nodes]
-        self._known_axes: dict[int, int] = {}
         self.readers: dict[Value, list[int]] = {}
         for index in order:
             if not self._is_view(index):
@@ -96,16 +96,12 @@ class Grouping:
 
     # -- what fits together ------------------------------------------------------------------
 
+    @made_once  # asked for again and again
     def _axes(self, index: int) -> int:
-        if index not in self._known_axes:
-            node = self._node(index)
-            apart = index in self.apart or node.op in view or node.op == COMMIT
-            self._known_axes[index] = (
-                0
-                if apart or not node.out_types
-                else leading_axes(node.op, node.attrs, node.out_types[0])
-            )
-        return self._known_axes[index]
+        node = self._node(index)
+        if index in self.apart or node.op in view or node.op == COMMIT or not node.out_types:
+            return 0
+        return leading_axes(node.op, node.attrs, node.out_types[0])
 
     def _fits(self, index: int, outer: Shape, own: Iterable[int]) -> bool:
         """True if node `index` can be executed by blocks of `outer`, beside the nodes `own`."""

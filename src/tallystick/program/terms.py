@@ -6,7 +6,7 @@ directory or from a network, can decide a dispute. They hold no tensor and no fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,17 +64,16 @@ class Terms:
 
     def scalar(self, name: str, step: int) -> float:
         """The value of a scalar in a step (COMMITMENTS 7.3, 7.6.5)."""
-        return self._scalars((name,), self.commitment.timetable.at(step))[name]
+        return self._value(self.scalars[name], self.commitment.timetable.at(step))
 
     def scalars_at(self, step: int) -> dict[str, float]:
         """The scalars that the step's program reads, by name (COMMITMENTS 7.3, 7.6.5)."""
         at = self.commitment.timetable.at(step)
-        return self._scalars(self.programs[at.program].scalar_names, at)
+        names = self.programs[at.program].scalar_names
+        return {name: self._value(self.scalars[name], at) for name in names}
 
-    def _scalars(self, names: Sequence[str], at: Occasion) -> dict[str, float]:
-        row = self.commitment.timetable.row(at)
-        tables = ((name, self.scalars[name]) for name in names)
-        return {name: t if isinstance(t, float) else t[row] for name, t in tables}
+    def _value(self, table: ScalarTable, at: Occasion) -> float:
+        return table if isinstance(table, float) else table[self.commitment.timetable.row(at)]
 
     def misfit(self) -> str | None:
         """The reason why the parts do not fit; None where they fit (COMMITMENTS 7.4, 7.6.9)."""

@@ -62,15 +62,22 @@ class Facts:
         """The fields that the job digest covers."""
         return self.terms.commitment
 
-    @cached_property
+    @property
     def all(self) -> tuple[Facts, ...]:
         """These facts for each of the job's programs."""
         numbers = range(len(self.terms.programs))
-        return tuple(self if n == self.number else replace(self, number=n) for n in numbers)
+        return tuple(self if n == self.number else self._others[n] for n in numbers)
+
+    @cached_property
+    def _others(self) -> dict[int, Facts]:
+        """By number those for the other programs: a cache that held `self` would be a cycle."""
+        numbers = range(len(self.terms.programs))
+        return {n: replace(self, number=n) for n in numbers if n != self.number}
 
     def at(self, step: int) -> Facts:
         """These facts for the program that `step` executes."""
-        return self.all[self.job.timetable.at(step).program]
+        number = self.job.timetable.at(step).program
+        return self if number == self.number else self._others[number]
 
     @property
     def program(self) -> Program:

@@ -88,18 +88,21 @@ def test_an_engine_is_freed_with_its_last_user(sampler: dict[str, float]) -> Non
     """A listener that holds the engine and its request, as a face does, keeps neither alive."""
 
     class Holds(Heard):
-        held: tuple[object, ...] = ()
+        held: tuple[Any, ...] = ()
 
     gc.collect()
     gc.disable()
     try:
-        one, heard = engine(), Holds()
+        one, heard = engine(rows=1), Holds()
         handle = one.submit([3, 1], Settings(max_tokens=4, **sampler), listener=heard)
         heard.held = one, handle
+        waits = Holds()
+        waits.held = one, one.submit([4], Settings(max_tokens=4, **sampler), listener=waits)
+        waits.held[1].cancel()  # before it has begun
         one.run()
         assert len(heard.tokens) == 4
         gone = weakref.ref(one)
-        del one, heard, handle
+        del one, heard, handle, waits
         assert gone() is None
     finally:
         gc.enable()

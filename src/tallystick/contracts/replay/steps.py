@@ -74,9 +74,11 @@ class LoggedSteps:
         assert isinstance(self._host, PublishedKernels)
         return self._host.follow.corrections
 
-    def digest_only(self, step: int) -> Sink:
-        """A sink that keeps nothing of the log but its digest."""
-        return DigestOnly(step, self.logged.sections)
+    @property
+    def digest_only(self) -> OpenSink:
+        """Makes sinks that keep nothing of the log but its digest."""
+        sections = self.logged.sections  # whoever keeps the function does not keep this object
+        return lambda step: DigestOnly(step, sections)
 
     # -- a step (run.execute.engine.StepLog) -----------------------------------------------------
 

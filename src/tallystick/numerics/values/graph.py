@@ -249,8 +249,7 @@ def interpreted(roots: Sequence[Expr], meaning: Callable[[Expr, tuple[T, ...]], 
     return [_meaning(root, meaning, known) for root in roots]
 
 
-# A function of the module, not of the call, which would be in a cycle of references with itself:
-# a step makes many calls.
+# A nested function that calls itself is a cycle of references, and a step makes many such calls.
 def _meaning(value: Expr, meaning: Callable[[Expr, tuple[T, ...]], T], known: dict[int, T]) -> T:
     found = known.get(id(value))
     if found is None:

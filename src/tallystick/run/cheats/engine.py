@@ -56,8 +56,7 @@ class CheatingEngine(Engine):
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         """Execute the next step, or skip it. A skipped step has no trace."""
         step = self.step
-        if self.before_write is not None:
-            self.before_write()  # the hook may change the state
+        self.before_write()  # the hook may change the state
         self.override.before(step, self.state)
         found = super().run(trace and not self.override.skips(step))
         self.override.after(step, self.state)

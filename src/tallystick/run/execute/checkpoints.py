@@ -133,15 +133,19 @@ class CheckpointWriter:
         self._queue: SimpleQueue[PendingCheckpoint | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._open: PendingCheckpoint | None = None  # reads the state's own memory
-        self.filing: PendingCheckpoint | None = None  # has a file that is not collected yet
-        self.unsettled: int | None = None  # the step whose digests are under way
+        self._filing: PendingCheckpoint | None = None  # has a file that is not collected yet
 
     # -- the caller's ------------------------------------------------------------------------------
+
+    @property
+    def unsettled(self) -> int | None:
+        """The step whose digests are under way."""
+        return None if self._open is None else self._open.step
 
     def begin(self, step: int, state: State, file: StateFile | None) -> None:
         """Begin to hash `state`, which is state[`step`], and to write it to `file`, where given.
         The state must not change before `settle` returns; no other file is under way."""
-        assert self._open is None and (file is None or self.filing is None)
+        assert self._open is None and (file is None or self._filing is None)
         tensors = state.tensors()
         sizes = {name: tensors[name].nbytes for name in state.slots}
         made = PendingCheckpoint(
@@ -151,11 +155,12 @@ class CheckpointWriter:
             Snapshot(tensors) if file is not None else None,
             file,
         )
-        self._open, self.unsettled = made, step
-        self.filing = made if file is not None else self.filing
         if self._thread is None:
-            self._thread = Thread(target=self._work, name="tallystick-checkpoints", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._work, name="tallystick-checkpoints", daemon=True)
+            thread.start()  # or nothing is under way that nobody would end
+            self._thread = thread
+        self._open = made
+        self._filing = made if file is not None else self._filing
         self._queue.put(made)
 
     def digests(self) -> dict[str, bytes]:
@@ -166,7 +171,7 @@ class CheckpointWriter:
     def journaled(self) -> None:
         """The root of the state under way is in the journal: return once the state may change.
         Its file gets its name without the caller."""
-        made, self._open, self.unsettled = self._open, None, None
+        made, self._open = self._open, None
         assert made is not None
         made.journaled.set()
         if made.snapshot is not None:
@@ -176,23 +181,28 @@ class CheckpointWriter:
         """Whether a file has got its name since the last call: the thread's processor seconds for
         it, else None. With `wait`, return once no file is under way. Raises StorageError where the
         file could not be written."""
-        made = self.filing
+        made = self._filing
         if made is None or made is self._open or not (wait or made.ended.is_set()):
             return None
         made.ended.wait()
-        self.filing = None
+        self._filing = None
         if made.error is not None:
-            raise made.error
+            # Its traceback holds this frame and the checkpoint: neither may hold it as well.
+            error, made.error = made.error, None
+            try:
+                raise error
+            finally:
+                del error
         return made.cpu_seconds
 
     def close(self) -> None:
         """End the thread, and drop what is under way: nothing of it has its name yet."""
-        for made in (self._open, self.filing):
+        for made in (self._open, self._filing):
             if made is not None:
                 made.drop()
         if self._open is not None:
             self._open.digests.fail(RuntimeError("the training ended"))
-        self._open = self.filing = self.unsettled = None
+        self._open = self._filing = None
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()

@@ -97,11 +97,10 @@ class Engine:
         self.last_log: bytes | None = None  # the digest of the last step's log
         # Called before a step changes the first byte of the state: until then a checkpoint's
         # thread may read it (checkpoints.py).
-        self.before_write: Callable[[], None] | None = None
+        self.before_write: Callable[[], None] = nothing
         # Gets one sentence for a person about what a step met and went on from.
         self.notice: Callable[[str], None] = _unheard
         self.last_step = self.job.steps
-        self._interval = self.job.interval
 
     @property
     def arena_bytes(self) -> int:
@@ -254,7 +253,7 @@ class Engine:
 
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""
-        return self.step == self.last_step or stopped or self.step % self._interval == 0
+        return self.step == self.last_step or stopped or self.step % self.job.interval == 0
 
     def stops(self, bits: int) -> bool:
         """True if the run ends after the last step, whose loss has these bits (COMMITMENTS 6.2,
@@ -263,6 +262,10 @@ class Engine:
         if c.stop_on_non_finite and not is_finite(bits):
             return True
         return c.stop_on_slot and bool(self.context.device.host(self.state.slots[STOP_SLOT]))
+
+
+def nothing() -> None:
+    """What is called before a write that nobody waits for."""
 
 
 def _unheard(text: str) -> None:

@@ -33,7 +33,7 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
 from tallystick.run.execute.checkpoints import CheckpointWriter
-from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.engine import Engine, nothing
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.options import Options
@@ -113,7 +113,6 @@ class TrainingLoop:
         self.listener.notice(estimate.sentence())
         self.policy = StorePolicy(size, options.clock)
         self.checkpoints = CheckpointWriter(options.context)
-        self.engine.before_write = self._settle
         self.engine.notice = self.listener.notice
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job, options.context)
@@ -131,6 +130,8 @@ class TrainingLoop:
         if self.logs is not None:
             session |= self.logs.session()
         self.journal.session(session)
+        # Last: where this method fails, nobody calls `close`.
+        self.engine.before_write = self._settle
 
     def _newest_state(self) -> tuple[State, int]:
         """The newest stored state that has its root in the journal, or genesis."""
@@ -158,7 +159,8 @@ class TrainingLoop:
             bits = journal.content.losses[-1]
             if engine.stops(bits):
                 return self._finish(bits)
-        traced = range(*(self.options.trace or (0, 0)))
+        trace = self.options.trace
+        traced = range(0) if trace is None else range(*trace)
         while engine.step < engine.last_step:
             if stop.requested or engine.step == self.options.stop_before:
                 self._pause()
@@ -169,8 +171,7 @@ class TrainingLoop:
             bits, outputs, trace = engine.run(step in traced)
             self._settle()  # a step that a cheat skips writes nothing
             self._loss(step, bits, engine.last_log)
-            if self.checkpoints.filing is not None:
-                self._collect(wait=False)
+            self._collect(wait=False)
             if self.metrics is not None:
                 values = scalar_metrics(outputs)
                 self.metrics.add(step, loss_value(bits), values)
@@ -301,7 +302,9 @@ class TrainingLoop:
                 with suppress(Exception):
                     self._drain()
         finally:
-            self.engine.before_write = None  # else the loop and its engine would hold one another
+            self.engine.before_write = (
+                nothing  # else the loop and its engine would hold one another
+            )
             self.checkpoints.close()
             if self.metrics is not None:
                 self.metrics.close()
