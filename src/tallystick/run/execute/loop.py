@@ -159,8 +159,8 @@ class TrainingLoop:
             bits = journal.content.losses[-1]
             if engine.stops(bits):
                 return self._finish(bits)
-        trace = self.options.trace
-        traced = range(0) if trace is None else range(*trace)
+        asked = self.options.trace
+        traced = range(0) if asked is None else range(*asked)
         while engine.step < engine.last_step:
             if stop.requested or engine.step == self.options.stop_before:
                 self._pause()
