@@ -64,7 +64,7 @@ SYMMETRIC = {
 @pytest.mark.parametrize("name", SYMMETRIC)
 def test_linear_algebra(name):
     """Forward and gradient within float32's rounding of float64, eager as captured."""
-    for a in (square(3), square(2, 4), square(1, 1)):
+    for a in (square(3), square(2, 2), square(1, 1)):
         case = Case(SYMMETRIC[name], Sample(a))
         truth = case.truth()
         ours = case.ours()
