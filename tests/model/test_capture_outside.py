@@ -108,6 +108,7 @@ def test_it_trains_as_the_plain_loop_does(name: str, tmp_path: Path) -> None:
     assert moved, "nothing that is kept changes in twenty steps"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_capture_leaves_what_is_kept_as_it_was(name: str) -> None:
     made = CASES[name]()

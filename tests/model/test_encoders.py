@@ -176,11 +176,17 @@ def test_a_whole_bucket_and_a_single_token(
     assert np.abs(found[lengths[0]] - by_torch(module, tokens, "mean", True)).max() <= CLOSE
 
 
+@pytest.fixture(scope="module")
+def encodes_roberta(tmp_path_factory: pytest.TempPathFactory) -> Encodes:
+    place = tmp_path_factory.mktemp("roberta")
+    save_encoder("roberta", place)
+    return Encodes(open_model(place))
+
+
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("contract", (ORDERED, ROUNDED))
-def test_threads_and_instruction_sets(isa: str, contract: str, tmp_path: Path) -> None:
-    save_encoder("roberta", tmp_path)
-    encode, tokens = Encodes(open_model(tmp_path)), tokens_of(33)
+def test_threads_and_instruction_sets(isa: str, contract: str, encodes_roberta: Encodes) -> None:
+    encode, tokens = encodes_roberta, tokens_of(33)
     plain = encode(64, tokens, contract=contract, context=ExecutionContext(1, "scalar"))
     for threads in (1, 2, 3):
         context = ExecutionContext(threads, isa)
