@@ -90,8 +90,15 @@ def test_logits_are_those_of_peft(name: str, merged: bool, tmp_path: Path) -> No
     assert np.abs(found - due).max() < 1e-5 < 0.01 < np.abs(plain - due).max()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("of_model", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("of_model", "dtype"),
+    [
+        ("float32", "bfloat16"),
+        ("bfloat16", "float16"),
+        pytest.param("float32", "float16", marks=pytest.mark.long),
+        pytest.param("bfloat16", "bfloat16", marks=pytest.mark.long),
+    ],
+)
 def test_stored_matrices(dtype: str, of_model: str, tmp_path: Path) -> None:
     """4.7.2, 4.7.3: matrices stay in their stored type, and merged weights are f32."""
     import torch

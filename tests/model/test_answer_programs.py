@@ -102,7 +102,7 @@ def test_logits_are_those_of_torch(opened: Opened) -> None:
 
 
 @families
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_token_by_token_has_the_same_bits(opened: Opened, contract: str) -> None:
     """0 logits differ, alone and beside other texts in one pass."""

@@ -111,6 +111,7 @@ def test_runs_agree_over_threads_and_are_audited(job: Job, tmp_path: Path) -> No
 DRAWS = {"crop": 0, "flip": 2, "cutout": 3, "mixup": 5}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", [*DRAWS, "all at one step", "none"])
 @pytest.mark.parametrize("seat", [0, 1])
 def test_other_augmentation_is_convicted(job: Job, what: str, seat: int) -> None:

@@ -53,18 +53,23 @@ def test_digests_are_the_recorded_ones_with_and_without_weights(on_meta: bool) -
 
 
 def test_digests_are_the_same_in_another_process() -> None:
+    """And a capture loads no `onnx`: only `from_onnx` does."""
     code = (
         "from capture_models import *; from capture_digests import *\n"
         "c = CASES['mlp']\n"
         "print(capture(c.build(), c.loss, c.schema(), OPTIMIZERS['sgd'], clip_norm=1.0)"
-        ".program.digest().hex())"
+        ".program.digest().hex())\n"
+        "import sys, tallystick.api, tallystick.program.capture.onnx.ops_image\n"
+        "print('onnx' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
-    assert out.stdout.strip() == recorded()["mlp/sgd"]
+    digest, loaded = out.stdout.split()
+    assert digest == recorded()["mlp/sgd"]
+    assert loaded == "False", "only from_onnx loads the package onnx"
 
 
 def test_captured_text_reads_back() -> None:

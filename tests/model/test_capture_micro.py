@@ -127,6 +127,7 @@ def run(executor: Any, step: CapturedStep, steps: int, parts: int, cut: bool = F
     return found, state
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("loss", [mean_loss, sum_loss])
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])
 def test_bits_of_the_expanded_program(parts: int, loss: Any) -> None:
@@ -269,6 +270,7 @@ def compare(step: CapturedStep, parts: int, seed: int = 0) -> str | None:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("loss", [mean_loss, sum_loss])
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_the_first_step_is_compared(parts: int, loss: Any) -> None:

@@ -109,6 +109,7 @@ def test_a_draw_gives_the_same_bits_in_capture_and_reproducible_and_agrees_with_
     first_step_agrees(step, x, tmp_path)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", DRAWS)
 def test_every_step_draws_anew(name: str) -> None:
     if name == "rrelu eval":

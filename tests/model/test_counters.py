@@ -54,8 +54,8 @@ class Counting:
 
 
 def test_what_is_signed_is_one_function(is_exhaustive: bool) -> None:
-    """Twenty examples by default, sixty with --exhaustive."""
-    many = settings(max_examples=60 if is_exhaustive else 20)
+    """Ten examples by default, sixty with --exhaustive."""
+    many = settings(max_examples=60 if is_exhaustive else 10)
     many(
         given(
             st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(2, 40)), max_size=4),

@@ -87,7 +87,14 @@ def test_embeddings(family: str, contract: str, tmp_path: Path) -> None:
     assert equal(engine(model, contract).values(asked), asked, Alone(model, contract))
 
 
-@pytest.mark.parametrize("family", sorted(CONFIGS))
+# The heads of CamemBERT and XLM-R are RoBERTa's.
+HEADS = [
+    pytest.param(family, marks=[pytest.mark.long] * (family in ("camembert", "xlm-roberta")))
+    for family in sorted(CONFIGS)
+]
+
+
+@pytest.mark.parametrize("family", HEADS)
 def test_class_numbers(family: str, tmp_path: Path) -> None:
     save_classifier(family, tmp_path)
     model, asked = open_model(tmp_path), texts(*MIXED)

@@ -45,14 +45,14 @@ def job_of(idiom: Idiom, where: Path, steps: int = 2) -> Job:
     return step.save_job(where / "job", data, steps=steps)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", HARMLESS)
 def test_a_harmless_idiom_becomes_a_job(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     assert job_of(HARMLESS[name](), tmp_path).steps == 2
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("flip", [4, 50, 5000])
 @pytest.mark.parametrize("name", [name for name in HARMFUL if name not in CARRIED])
 def test_a_harmful_idiom_has_no_one_program(name: str, flip: int) -> None:
@@ -72,7 +72,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(
     ("name", "flip", "steps"),
     [(name, 4, 8) for name in HARMFUL if name not in CARRIED]

@@ -61,10 +61,19 @@ SYMMETRIC = {
 }
 
 
-@pytest.mark.parametrize("name", SYMMETRIC)
+# Functions of a transpose go the way of the function and of "solve of a transpose".
+NAMES = [
+    pytest.param(
+        name, marks=[pytest.mark.long] * ("transpose" in name and name != "solve of a transpose")
+    )
+    for name in SYMMETRIC
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_linear_algebra(name):
     """Forward and gradient within float32's rounding of float64, eager as captured."""
-    for a in (square(3), square(2, 4), square(1, 1)):
+    for a in (square(2), square(2, 3), square(1, 1)):
         case = Case(SYMMETRIC[name], Sample(a))
         truth = case.truth()
         ours = case.ours()

@@ -107,6 +107,7 @@ def test_a_point_outside_reads_zeros_whatever_the_image_holds() -> None:
     check(Op(outside, [(2,), image, points.reshape(1, 2, 2, 2)], frozen=(1, 2)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(
     ("mode", "axes"),

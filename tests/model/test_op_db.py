@@ -31,6 +31,7 @@ def entries():
     return {name_of(entry): entry for entry in op_db()}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PASSING)
 def test_an_entry_passes(name, entries):
     """Within op_db's tolerance of float64, with the captured bits, and without ATen arithmetic."""
@@ -136,15 +137,17 @@ OPTIMIZERS = [("AdamW", {}), ("SGD", {"momentum": 0.9}), ("RMSprop", {"foreach":
               ("NAdam", {})]  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
-def test_only_storage_operators_run_below_the_block(model, name, options):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o[0])
+def test_only_storage_operators_run_below_the_block(model, optimizer):
     """Every ATen call that ran on a tensor with storage is a view or in the stated list."""
     torch.manual_seed(0)
     make, draw = MODELS[model]
     module, tensors = make(), {"x": draw(), "y": torch.randint(3, (5,))}
-    optimizer = getattr(torch.optim, name)(module.parameters(), lr=1e-3, **options)
-    below, operators = steps(module, tensors, optimizer)
+    name, options = optimizer
+    chosen = getattr(torch.optim, name)(module.parameters(), lr=1e-3, **options)
+    below, operators = steps(module, tensors, chosen)
     assert not below.arithmetic
     assert below.storage["aten.detach"] > 0, "the record sees what runs"
     assert operators["aten.mm"] + operators["aten.addmm"] > 0

@@ -211,6 +211,7 @@ def restored_machine():
     _core.set_isa(before[1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize(("name", "options"), OTHERS)
 def test_other_optimizers_give_the_same_bits_on_every_path(

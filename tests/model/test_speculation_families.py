@@ -73,7 +73,7 @@ def test_no_bit_differs(name: str, contract: str, tmp_path: Path) -> None:
         ModelNetwork(open_model(tmp_path / place), find_contract(contract).text)
         for place in ("model", "small")
     )
-    wanted = requests()
+    wanted = requests()[: 8 if name == "smollm" else 5]
     alone = AnswerEngine(network, threads=1, memory=1 << 20).generate(wanted)
     answers = dict(zip(wanted, alone, strict=True))
     drafters: dict[str, Drafter] = {
