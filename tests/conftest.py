@@ -7,10 +7,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 from tallystick import _core
@@ -75,10 +76,30 @@ def in_sample(item: pytest.Function, every: int) -> bool:
     """Whether a case is one of every `every`: the places of its parameters add up to a multiple of
     it. So of two parameters each value is taken, together with some of the other's.
 
-    Several names of one parameter have one place each: with an odd number that makes no difference.
+    Names that one mark gives together are one parameter. pytest itself numbers the cases of all
+    marks in one row (`callspec.indices`): by that, three names would be three times the same
+    number, and of marks of three values each only the first value of the last one would be taken.
     """
     assert every % 2, "an odd number"
-    return sum(item.callspec.indices.values()) % every == 0
+    places = dict(item.callspec.indices)
+    total = 0
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        own = [places.pop(name) for name in names]
+        found = _place_of([item.callspec.params[name] for name in names], mark.args[1])
+        total += own[0] if found is None else found
+    return (total + sum(places.values())) % every == 0
+
+
+def _place_of(values: list[object], rows: Iterable[object]) -> int | None:
+    """The first row of a mark that has these very values; None if it has none (an iterator)."""
+    for place, row in enumerate(rows):
+        given = row.values if isinstance(row, ParameterSet) else row  # noqa: PD011
+        given = given if isinstance(row, ParameterSet) or len(values) > 1 else [given]
+        if all(one is other for one, other in zip(values, given, strict=True)):  # type: ignore[call-overload]
+            return place
+    return None
 
 
 def named_in_proofs() -> set[str]:
