@@ -95,7 +95,7 @@ def in_sample(item: pytest.Function, every: int) -> bool:
 def _place_of(values: list[object], rows: Iterable[object]) -> int | None:
     """The first row of a mark that has these very values; None if it has none (an iterator)."""
     for place, row in enumerate(rows):
-        given = row.values if isinstance(row, ParameterSet) else row  # noqa: PD011
+        given = row.values if isinstance(row, ParameterSet) else row
         given = given if isinstance(row, ParameterSet) or len(values) > 1 else [given]
         if all(one is other for one, other in zip(values, given, strict=True)):  # type: ignore[call-overload]
             return place

@@ -41,8 +41,8 @@ def fit(out: Path, loss: Loss, **given: Any) -> Any:
     module = Net()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     return tallystick.fit(
-        module, loss, rows(), optimizer, out=out, steps=6, batch_size=4, progress=False,
-        **({"validation": rows(10), "evaluate_every": 2} | given),
+        module, loss, rows(), optimizer, out=out, batch_size=4, progress=False,
+        **({"steps": 6, "validation": rows(10), "evaluate_every": 2} | given),
     )  # fmt: skip
 
 
@@ -139,11 +139,12 @@ def by_length() -> Loss:
 
 
 SHARED = [
-    counts_passes, closure, late_flag, flag_once, threshold, steps_in_validation, flag_of_training,
-    by_length,
+    counts_passes, closure, flag_once, late_flag, threshold, by_length, steps_in_validation,
+    flag_of_training,
 ]  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("made", SHARED, ids=lambda f: f.__name__)
 def test_shared_state_is_refused_by_name(made: Callable[[], Loss], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"passes|annealed|log") as error:
@@ -290,7 +291,7 @@ HARMLESS = [logs, prints, metric, one_metric, cache, last_mode]
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("made", HARMLESS, ids=lambda f: f.__name__)
 def test_state_that_decides_nothing_passes(made: Callable[[], Loss], tmp_path: Path) -> None:
-    assert fit(tmp_path, made()).finished
+    assert fit(tmp_path, made(), steps=4).finished
 
 
 def test_shared_state_without_validation_is_no_matter(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_number_of_the_step_is_that_of_transformers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [ByEpoch, Branches])
 def test_epochs_and_branches_are_those_of_transformers(tmp_path: Path, kind: type) -> None:
-    ours, theirs = both(tmp_path, kind, max_steps=14, learning_rate=1e-3)
+    ours, theirs = both(tmp_path, kind, max_steps=11, learning_rate=1e-3)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
     assert tallystick.audit(tmp_path / "run", progress=False).accepted
 
