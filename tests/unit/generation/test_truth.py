@@ -121,7 +121,7 @@ def hold(name: str, engine: AnswerEngine, way: str, wanted: Sequence[GenerationR
     assert truth.checked > len(wanted)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network(name: str) -> None:
     """All at once in chunks of 7, then once more in the same pages."""
@@ -130,6 +130,7 @@ def test_every_network(name: str) -> None:
     hold(name, engine, "one_by_one", requests(16))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 @pytest.mark.parametrize("count", [1, 5, 16])
