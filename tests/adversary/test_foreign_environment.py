@@ -207,7 +207,7 @@ def test_training_where_torch_flushes_between_steps(job: Job, clean: Path, tmp_p
     assert _root(tmp_path / "run") == _root(clean)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("mode", MODES)
 def test_training_and_auditing_where_a_library_was_loaded_first(
     job: Job, clean: Path, mode: str, tmp_path: Path

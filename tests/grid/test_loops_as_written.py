@@ -17,7 +17,7 @@ def test_every_case_has_an_outcome() -> None:
     assert set(cases()) <= set(OUTCOMES)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", sorted(OUTCOMES))
 def test_a_loop_trains_as_written_or_is_refused_by_name(name: str, tmp_path: Path) -> None:
     if name not in cases():

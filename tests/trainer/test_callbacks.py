@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="transformers is not installed (extra
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
 
 import transformers as hf
-from trainer_parts import arguments, gpt2, padded, sentences
+from trainer_parts import Small, arguments, padded, sentences
 
 import tallystick
 from tallystick.errors import CallbackError
@@ -34,8 +34,10 @@ def callback(name: str, event: str, act: Act, step: int = 2) -> Any:
 
 
 def trainer(out: Path, *callbacks: Any, kind: type = tallystick.Trainer, **given: Any) -> Any:
+    model = Small()
+    model.config = hf.PretrainedConfig()  # type: ignore[assignment]
     return kind(
-        gpt2(), arguments(out, **{"max_steps": 4, **given}), train_dataset=sentences(),
+        model, arguments(out, **{"max_steps": 4, **given}), train_dataset=sentences(),
         data_collator=padded, callbacks=list(callbacks),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import transformers as hf
-from trainer_parts import arguments, gpt2, padded, sentences
+from trainer_parts import Small, arguments, padded, sentences
 
 import tallystick
 from tallystick.job.job_file import load_job
@@ -56,7 +56,7 @@ def _check(out: Path, heard: Rates, first: int = 0, steps: int = STEPS) -> None:
 
 def _trainer(out: Path, heard: Rates, optimizers: Any = (None, None), **given: Any) -> Any:
     return tallystick.Trainer(
-        given.pop("model", None) or gpt2(), arguments(out, max_steps=STEPS, **given),
+        given.pop("model", None) or Small(), arguments(out, max_steps=STEPS, **given),
         train_dataset=sentences(), data_collator=padded, callbacks=[heard], optimizers=optimizers,
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_what_a_callback_changes_before_the_first_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["step", "epoch"])
 def test_a_scheduler_of_ones_own(kind: str, tmp_path: Path) -> None:
     """Over groups with rates of their own; a second call makes the same job."""
-    model = gpt2()
+    model = Small()
     first, *rest = model.parameters()
     optimizer = torch.optim.AdamW([{"params": [first], "lr": 0.02}, {"params": rest}], lr=0.01)
     scheduler: Any = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)

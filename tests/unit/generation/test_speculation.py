@@ -122,7 +122,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("drafter", "name"), PAIRS)
 def test_no_bit_differs(drafter: str, name: str) -> None:
     net, wanted = NETWORKS[name], requests()

@@ -146,7 +146,7 @@ def test_every_batch(way: str, chunk: int, count: int) -> None:
 @pytest.mark.parametrize("name", ["sinks and mixed windows", "rounded"])
 def test_every_instruction_set(isa: str, threads: int, name: str) -> None:
     engine = AnswerEngine(NETWORKS[name], threads=threads, isa=isa, chunk=64, memory=1 << 20)
-    hold(name, engine, "one_by_one", requests(16))
+    hold(name, engine, "one_by_one", requests(11))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 17, 64])
