@@ -408,7 +408,7 @@ def test_a_lightning_module(reads: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("reads", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
-    from trainer_parts import arguments, gpt2, padded, sentences
+    from trainer_parts import Small, arguments, padded, sentences
 
     class Counts(tallystick.Trainer):
         passes = 0
@@ -420,7 +420,7 @@ def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
             return loss * 0.5**self.passes if reads and model.training else loss
 
     one = Counts(
-        gpt2(), arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
+        Small(), arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
         train_dataset=sentences(), eval_dataset=sentences(8, seed=1), data_collator=padded,
     )  # fmt: skip
     if not reads:
