@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="transformers is not installed (extra
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
 
 import transformers as hf
-from trainer_parts import BATCH, RECORDS, arguments, gpt2, padded, sentences
+from trainer_parts import BATCH, RECORDS, Small, arguments, gpt2, padded, sentences
 
 import tallystick
 from tallystick.commit.order import batch_indices
@@ -169,7 +169,7 @@ class Heard(hf.TrainerCallback):  # type: ignore[misc]
 def test_callbacks_hear_a_run(tmp_path: Path) -> None:
     heard = Heard()
     trainer = tallystick.Trainer(
-        gpt2(),
+        Small(),
         arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
         train_dataset=sentences(),
         eval_dataset=sentences(7, seed=4),
@@ -216,7 +216,7 @@ class Breaks(hf.TrainerCallback):  # type: ignore[misc]
 def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
     def trainer(out: Path, *callbacks: Any, **given: Any) -> Any:
         return tallystick.Trainer(
-            gpt2(), arguments(out, max_steps=4), train_dataset=sentences(), data_collator=padded,
+            Small(), arguments(out, max_steps=4), train_dataset=sentences(), data_collator=padded,
             callbacks=list(callbacks), **given,
         )  # fmt: skip
 
@@ -307,7 +307,7 @@ def test_a_collator_that_draws_is_refused_or_frozen(
 
     def trainer(**given: Any) -> Any:
         return tallystick.Trainer(
-            gpt2(), arguments(tmp_path, max_steps=2), train_dataset=sentences(),
+            Small(), arguments(tmp_path, max_steps=2), train_dataset=sentences(),
             data_collator=masked, **given,
         )  # fmt: skip
 
