@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import tallystick
 
-RECORDS, BATCH, EPOCHS, WIDTH, TOKENS = 16, 4, 3, 6, 9
+RECORDS, BATCH, EPOCHS, WIDTH, TOKENS = 16, 4, 2, 6, 9
 PER_EPOCH = RECORDS // BATCH
 STEPS = EPOCHS * PER_EPOCH
 Make = Callable[[], Callable[..., Tensor]]

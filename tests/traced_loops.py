@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -144,4 +145,16 @@ BASE = Loop()
 
 
 def compare(ours: Loop, theirs: Loop, tmp_path: Path, **asked: Any) -> Comparison:
-    return tallystick.diff(ours.run(tmp_path / "a", **asked), theirs.run(tmp_path / "b", **asked))
+    if ours == BASE and not asked:
+        made = copied(BASE.run, "base", tmp_path)
+    else:
+        made = ours.run(tmp_path / "a", **asked)
+    return tallystick.diff(made, theirs.run(tmp_path / "b", **asked))
+
+
+def copied(run: Callable[[Path], Path], name: str, tmp_path: Path) -> Path:
+    """A copy, in `tmp_path / "a"`, of a trace that a session makes once, under a name."""
+    kept = tmp_path.parent / f"trace-{name}"
+    if not kept.exists():
+        run(kept)
+    return Path(shutil.copytree(kept, tmp_path / "a"))

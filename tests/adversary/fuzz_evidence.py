@@ -64,7 +64,7 @@ def make_cases(directory: Path, rng: random.Random, count: int) -> list[Case]:
     for number, contract in enumerate(CONTRACTS):
         job = make_job(directory / f"job{number}", contract)
         honest = Party(job)
-        facts, cheats = Answers(honest), liars(job, honest, rng, 40)
+        facts, cheats = Answers(honest), liars(job, honest, rng, min(40, count))
         for _ in range(count // len(CONTRACTS)):
             cheat, seat, arity = rng.choice(cheats), rng.randrange(2), rng.choice([2, 5, 20])
             table, odds = Table(job, facts, cheat, seat, arity), rng.choice([0.0, 0.0, 0.05])

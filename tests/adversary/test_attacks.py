@@ -344,20 +344,32 @@ def test_the_readme_says_what_happens() -> None:
         assert set(rows[name][1].replace(",", "").split()) == clauses, name
 
 
-def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> None:
-    """Every attack's evidence (a silent party's by trusting the referee), both cheats' seats."""
+def test_judged_where_torch_cannot_be_imported(
+    world: World, tmp_path: Path, is_exhaustive: bool
+) -> None:
+    """Every attack's evidence (a silent party's by trusting the referee), both cheats' seats. By
+    default a third of them in each recipe, so that each attack is judged."""
+    names = sorted(set(EXPECTED) - set(OF_LOGS))
+    if not is_exhaustive:
+        # Those of which the sample above has made runs.
+        recipe = next(
+            n for n, r in enumerate(sorted(RECIPES)) if world.directory.name.startswith(r)
+        )
+        names = names[-recipe % 3 :: 3]
+    left_out = set()
     files, trusted = [], tmp_path / "referee.pub"
     trusted.write_bytes(REFEREE.public.pem())
-    for name in sorted(set(EXPECTED) - set(OF_LOGS)):
+    for name in names:
         try:
             data = world.game(name, len(files) % 2).evidence.to_bytes()
         except UsageError:
-            continue  # nothing to do in this job, as the test above says
+            left_out.add(name)  # nothing to do in this job, as the test above says
+            continue
         path = tmp_path / name
         path.write_bytes(data)
         files.append(str(path))
     # `wrong-seed` and `no-augmentation` need random numbers.
-    assert len(files) >= len(EXPECTED) - len(OF_LOGS) - len(OF_FORMAT_2) - 2
+    assert left_out <= {*OF_FORMAT_2, "no-augmentation", "wrong-seed"}
     # Only the terms of the job: no state, no records.
     terms = tmp_path / "terms"
     terms.mkdir()

@@ -40,7 +40,7 @@ def run(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 _NUMPY_FIRST = "import sys, numpy; from tallystick.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
 
-@pytest.mark.parametrize("mode", ["flush", "upward"])
+@pytest.mark.parametrize("mode", ["flush", pytest.param("upward", marks=pytest.mark.long)])
 def test_train_and_audit_refuse_and_one_thread_helps(
     job: Job, run: Path, mode: str, tmp_path: Path
 ) -> None:

@@ -71,8 +71,8 @@ LIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(LIES))
-@pytest.mark.parametrize("seat", [0, 1])
-def test_a_lie_is_convicted_by_both_judges(job: Job, name: str, seat: int) -> None:
+def test_a_lie_is_convicted_by_both_judges(job: Job, name: str, is_exhaustive: bool) -> None:
+    """From both seats with --exhaustive, else every other lie from the other seat."""
     clause, hooks = LIES[name]
     honest, cheat = Party(job), Party(job, Lie(**hooks))
     in_sequence = job.commitment.timetable.data[0].order == SEQUENTIAL
@@ -80,12 +80,13 @@ def test_a_lie_is_convicted_by_both_judges(job: Job, name: str, seat: int) -> No
         assert cheat.run.run_root == honest.run.run_root  # the epochs are alike
         return
     assert cheat.run.run_root != honest.run.run_root
-    parties = [honest, honest]
-    parties[seat] = cheat
-    played = play(job.terms, parties, key=KEY)
-    assert [(c.party, c.clause) for c in played.verdict.convicted] == [(seat, clause)]
-    data = played.evidence.to_bytes()
-    assert package(job, data) == text(job, data) == (False, [("AB"[seat], clause)])
+    for seat in (0, 1) if is_exhaustive else (sorted(LIES).index(name) % 2,):
+        parties = [honest, honest]
+        parties[seat] = cheat
+        played = play(job.terms, parties, key=KEY)
+        assert [(c.party, c.clause) for c in played.verdict.convicted] == [(seat, clause)]
+        data = played.evidence.to_bytes()
+        assert package(job, data) == text(job, data) == (False, [("AB"[seat], clause)])
 
 
 def test_the_steps_are_what_the_lies_say(job: Job) -> None:

@@ -46,6 +46,6 @@ def test_a_hostile_tree_behind_three_doors() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc")
 def test_changed_evidence() -> None:
     """PROTOCOL P2, 8.3: refused, or a verdict that does not convict the honest party."""
-    found = _counts("fuzz_evidence.py", "--files", "40", "--seed", "3", "--cases", "10")
+    found = _counts("fuzz_evidence.py", "--files", "20", "--seed", "3", "--cases", "10")
     assert found["honest_convicted"] == 0
     assert found["outcomes"]["convicted"] > 0  # type: ignore[index]

@@ -87,11 +87,11 @@ def update_lies(job: Job) -> list[tuple[int | None, Told]]:
 
 def convicted(job: Job, first: int, is_exhaustive: bool) -> None:
     """Lies about nodes from `first` on, about slots and scalars, convict from both seats: all, or
-    every third."""
+    every fifth."""
     honest, executed = Answers(Party(job)), dict[int, Party]()
     wrong, silent = [], set[str]()
     lies = [(node, lie) for node, lie in update_lies(job) if node is None or node >= first]
-    for node, lie in lies if is_exhaustive else lies[::3]:
+    for node, lie in lies if is_exhaustive else lies[::5]:
         cheat = teller(job, lie, executed)
         if cheat.party.run.run_root == honest.party.run.run_root:
             silent.add(lie.name if node is None else job.program.nodes[node].op)

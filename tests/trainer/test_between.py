@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import transformers as hf
-from trainer_parts import arguments, gpt2, padded, sentences
+from trainer_parts import Small, arguments, padded, sentences
 
 import tallystick
 from tallystick.errors import CallbackError
@@ -34,7 +34,7 @@ def trainer(out: Path, event: str, act: Any, kind: type = Scaled, **given: Any) 
 
     callback = type("Late", (hf.TrainerCallback,), {event: heard})()
     made = kind(
-        gpt2(), arguments(out, max_steps=4, **given), train_dataset=sentences(),
+        Small(), arguments(out, max_steps=4, **given), train_dataset=sentences(),
         data_collator=padded, callbacks=[callback],
     )  # fmt: skip
     callback.of = made
@@ -76,7 +76,7 @@ def test_gradients_are_refused_by_name(tmp_path: Path) -> None:
                     parameter.grad.mul_(0.5)
 
     one = Scaled(
-        gpt2(), arguments(tmp_path, max_steps=4), train_dataset=sentences(),
+        Small(), arguments(tmp_path, max_steps=4), train_dataset=sentences(),
         data_collator=padded, callbacks=[Clips()],
     )  # fmt: skip
     with pytest.raises(CallbackError, match=r"Clips\.on_pre_optimizer_step reads gradients"):

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="transformers is not installed (extra
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
 
 import transformers as hf
-from trainer_parts import arguments, gpt2, padded, sentences
+from trainer_parts import Small, arguments, padded, sentences
 
 import tallystick
 from tallystick.errors import CallbackError
@@ -34,8 +34,10 @@ def callback(name: str, event: str, act: Act, step: int = 2) -> Any:
 
 
 def trainer(out: Path, *callbacks: Any, kind: type = tallystick.Trainer, **given: Any) -> Any:
+    model = Small()
+    model.config = hf.PretrainedConfig()  # type: ignore[assignment]
     return kind(
-        gpt2(), arguments(out, max_steps=4, **given), train_dataset=sentences(),
+        model, arguments(out, **{"max_steps": 4, **given}), train_dataset=sentences(),
         data_collator=padded, callbacks=list(callbacks),
     )  # fmt: skip
 
@@ -84,18 +86,41 @@ def test_a_change_ends_the_run_by_name(act: Act, words: str, tmp_path: Path) -> 
     assert not (tmp_path / "run" / "commitment.json").exists()
 
 
-def test_a_stop_leaves_an_unsigned_run_that_goes_on(tmp_path: Path) -> None:
+class Hears(hf.TrainerCallback):  # type: ignore[misc]
+    """Notes what it hears, and breaks off once."""
+
+    def __init__(self, breaks: int | None = None) -> None:
+        self.events: list[Any] = []
+        self.breaks = breaks
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.events.append(("begin", state.global_step, round(state.epoch, 3)))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        rates = [group["lr"] for group in given["optimizer"].param_groups]
+        self.events.append((state.global_step, round(state.epoch, 3), rates[0]))
+        if state.global_step == self.breaks:
+            raise RuntimeError("the power goes out")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any]]:
+    """A run whose callback only listens, and what it heard."""
+    one = trainer(tmp_path_factory.mktemp("whole"), heard := Hears())
+    one.train()
+    return one.run, heard.events
+
+
+def test_a_stop_leaves_an_unsigned_run_that_goes_on(whole: Any, tmp_path: Path) -> None:
     def asks(args: Any, control: Any, given: Any) -> None:
         control.should_training_stop = True
 
-    whole = trainer(tmp_path / "whole")
-    whole.train()
     with pytest.raises(CallbackError, match=r"Stops\.on_step_end asks to stop at step 2"):
         trainer(tmp_path / "run", callback("Stops", "on_step_end", asks)).train()
     assert not (tmp_path / "run" / "run" / "commitment.json").exists()
     again = trainer(tmp_path / "run")
     again.train()
-    assert again.run.run_root == whole.run.run_root
+    assert again.run.run_root == whole[0].run_root
 
 
 def test_a_stop_at_the_last_step_is_the_end(tmp_path: Path) -> None:
@@ -168,28 +193,10 @@ def test_wishes_that_change_no_number_are_announced_once(
     assert told.count("Asks asks for a stored state at step 2") == 1
 
 
-class Hears(hf.TrainerCallback):  # type: ignore[misc]
-    """Notes what it hears, and breaks off once."""
-
-    def __init__(self, breaks: int | None = None) -> None:
-        self.events: list[Any] = []
-        self.breaks = breaks
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        self.events.append(("begin", state.global_step, round(state.epoch, 3)))
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        rates = [group["lr"] for group in given["optimizer"].param_groups]
-        self.events.append((state.global_step, round(state.epoch, 3), rates[0]))
-        if state.global_step == self.breaks:
-            raise RuntimeError("the power goes out")
-
-
-def test_what_callbacks_hear_after_a_resume(tmp_path: Path) -> None:
-    whole = Hears()
-    trainer(tmp_path / "whole", whole).train()
-    assert whole.events[0] == ("begin", 0, 0.0)
-    assert [event[0] for event in whole.events[1:]] == [1, 2, 3, 4]
+def test_what_callbacks_hear_after_a_resume(whole: Any, tmp_path: Path) -> None:
+    _, events = whole
+    assert events[0] == ("begin", 0, 0.0)
+    assert [event[0] for event in events[1:]] == [1, 2, 3, 4]
     first, second = Hears(breaks=3), Hears()
     with pytest.raises(RuntimeError):
         trainer(tmp_path / "run", first).train()
@@ -197,7 +204,7 @@ def test_what_callbacks_hear_after_a_resume(tmp_path: Path) -> None:
     assert second.events[0] == ("begin", 0, 0.0)
     begun = second.events[1][0] - 1
     # From the state on from which the run goes on, they hear what an unbroken run would tell them.
-    assert second.events[1:] == whole.events[1 + begun :]
+    assert second.events[1:] == events[1 + begun :]
 
 
 # -- numbers of Python -------------------------------------------------------------------------
@@ -282,22 +289,20 @@ class Books(hf.TrainerCallback):  # type: ignore[misc]
 
 
 def test_bookkeeping_is_no_change(tmp_path: Path) -> None:
-    one = weighs(tmp_path, logging_steps=1)
+    one = weighs(tmp_path, logging_steps=1, max_steps=2)
     one.add_callback(books := Books(one))
     one.train()
     assert one.run.finished
-    assert books.steps == 4
+    assert books.steps == 2
 
 
-def test_modes_that_the_loop_sets_again_are_no_change(tmp_path: Path) -> None:
+def test_modes_that_the_loop_sets_again_are_no_change(whole: Any, tmp_path: Path) -> None:
     """transformers calls `model.train()` before each step."""
 
     def act(args: Any, control: Any, given: Any) -> None:
         given["model"].eval()
         given["model"].transformer.ln_f.train()
 
-    usual = trainer(tmp_path / "usual")
-    usual.train()
     one = trainer(tmp_path / "run", callback("Evaluates", "on_step_end", act))
     one.train()
-    assert one.run.run_root == usual.run.run_root
+    assert one.run.run_root == whole[0].run_root

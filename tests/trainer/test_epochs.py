@@ -228,7 +228,7 @@ def test_transformers_in_sequence(tmp_path: Path, batch: int, accumulate: int, d
     given: dict[str, Any] = {
         "per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulate,
         "dataloader_drop_last": drop, "train_sampling_strategy": "sequential",
-        "num_train_epochs": EPOCHS, "max_steps": -1,
+        "num_train_epochs": 2, "max_steps": -1,
     }  # fmt: skip
     fields = {f.name for f in __import__("dataclasses").fields(hf.TrainingArguments)}
     if "train_sampling_strategy" not in fields:
@@ -239,5 +239,5 @@ def test_transformers_in_sequence(tmp_path: Path, batch: int, accumulate: int, d
         one = kind(gpt2(), args, train_dataset=sentences(COUNT), data_collator=padded)
         one.train()
         trained.append([e["loss"] for e in one.state.log_history if "loss" in e])
-    assert len(trained[0]) == len(trained[1]) > EPOCHS - 1
+    assert len(trained[0]) == len(trained[1]) > 1
     np.testing.assert_allclose(trained[0], trained[1], rtol=2e-4)

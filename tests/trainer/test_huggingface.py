@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="transformers is not installed (extra
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
 
 import transformers as hf
-from trainer_parts import BATCH, RECORDS, arguments, gpt2, padded, sentences
+from trainer_parts import BATCH, RECORDS, Small, arguments, gpt2, padded, sentences
 
 import tallystick
 from tallystick.commit.order import batch_indices
@@ -100,14 +100,21 @@ class OnLogits:
         return (loss, outputs) if return_outputs else loss
 
 
-def test_an_overridden_loss_is_what_is_trained(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A Trainer with the usual arguments after its run. Tests do not train it again."""
+    out = tmp_path_factory.mktemp("trained")
+    one = tallystick.Trainer(
+        gpt2(), arguments(out), train_dataset=sentences(), data_collator=padded
+    )
+    one.train()
+    return one
+
+
+def test_an_overridden_loss_is_what_is_trained(trained: Any, tmp_path: Path) -> None:
     ours, theirs = beside(tmp_path, OnLogits)
     assert_close(ours, theirs)
-    plain = tallystick.Trainer(
-        gpt2(), arguments(tmp_path / "other"), train_dataset=sentences(), data_collator=padded
-    )
-    plain.train()
-    assert plain.run.losses != ours.run.losses
+    assert trained.run.losses != ours.run.losses
 
 
 def test_accumulation_sums_over_num_items_in_batch(tmp_path: Path) -> None:
@@ -162,7 +169,7 @@ class Heard(hf.TrainerCallback):  # type: ignore[misc]
 def test_callbacks_hear_a_run(tmp_path: Path) -> None:
     heard = Heard()
     trainer = tallystick.Trainer(
-        gpt2(),
+        Small(),
         arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
         train_dataset=sentences(),
         eval_dataset=sentences(7, seed=4),
@@ -209,7 +216,7 @@ class Breaks(hf.TrainerCallback):  # type: ignore[misc]
 def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
     def trainer(out: Path, *callbacks: Any, **given: Any) -> Any:
         return tallystick.Trainer(
-            gpt2(), arguments(out), train_dataset=sentences(), data_collator=padded,
+            Small(), arguments(out, max_steps=4), train_dataset=sentences(), data_collator=padded,
             callbacks=list(callbacks), **given,
         )  # fmt: skip
 
@@ -235,16 +242,12 @@ def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
         anew.train(resume_from_checkpoint=True)
 
 
-def test_the_weights_and_the_files_are_those_of_the_run(tmp_path: Path) -> None:
-    trainer = tallystick.Trainer(
-        gpt2(), arguments(tmp_path), train_dataset=sentences(), data_collator=padded
-    )
-    trainer.train()
-    trainer.save_model(str(tmp_path / "saved"))
+def test_the_weights_and_the_files_are_those_of_the_run(trained: Any, tmp_path: Path) -> None:
+    trained.save_model(str(tmp_path / "saved"))
     again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "saved")
-    for name, tensor in trainer.model.state_dict().items():
+    for name, tensor in trained.model.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
-    predicted = trainer.predict(sentences(4))
+    predicted = trained.predict(sentences(4))
     assert predicted.predictions.shape[0] == 4
 
 
@@ -304,7 +307,7 @@ def test_a_collator_that_draws_is_refused_or_frozen(
 
     def trainer(**given: Any) -> Any:
         return tallystick.Trainer(
-            gpt2(), arguments(tmp_path, max_steps=2), train_dataset=sentences(),
+            Small(), arguments(tmp_path, max_steps=2), train_dataset=sentences(),
             data_collator=masked, **given,
         )  # fmt: skip
 
@@ -335,7 +338,7 @@ def test_epochs_have_transformers_own_number_of_updates(tmp_path: Path, accumula
     """21 records by fours: an epoch is 6 updates there, the last one of a part of a batch. A pass
     follows each epoch, the last one too."""
     args = arguments(
-        tmp_path, max_steps=-1, num_train_epochs=3, eval_strategy="epoch",
+        tmp_path, max_steps=-1, num_train_epochs=2, eval_strategy="epoch",
         gradient_accumulation_steps=accumulate, per_device_train_batch_size=4 // accumulate,
     )  # fmt: skip
     given = {"train_dataset": sentences(21), "eval_dataset": sentences(8), "data_collator": padded}
@@ -343,12 +346,12 @@ def test_epochs_have_transformers_own_number_of_updates(tmp_path: Path, accumula
     theirs.train()
     ours = tallystick.Trainer(gpt2(), args, **given)
     ours.train()
-    assert ours.state.max_steps == theirs.state.max_steps == 18
-    assert [step for step, _ in ours.run.validation] == [6, 12, 18]
+    assert ours.state.max_steps == theirs.state.max_steps == 12
+    assert [step for step, _ in ours.run.validation] == [6, 12]
     args.dataloader_drop_last = True
     theirs = hf.Trainer(gpt2(), args, **given)
     theirs.train()
-    assert tallystick.Trainer(gpt2(), args, **given).course().steps == theirs.state.max_steps == 15
+    assert tallystick.Trainer(gpt2(), args, **given).course().steps == theirs.state.max_steps == 10
 
 
 def test_the_collators_of_transformers(tmp_path: Path) -> None:

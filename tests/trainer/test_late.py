@@ -322,7 +322,7 @@ TRAINED = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("make", TRAINED)
 def test_each_step_is_that_of_the_plain_loop(make: Make, tmp_path: Path) -> None:
     run = loop_of(make).signed(tmp_path)
@@ -332,7 +332,8 @@ def test_each_step_is_that_of_the_plain_loop(make: Make, tmp_path: Path) -> None
     assert tallystick.audit(tmp_path / "run", threads=1).accepted
 
 
-@pytest.mark.parametrize("make", [closure, anew_in_each_epoch])
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("make", [anew_in_each_epoch, closure])
 def test_batches_of_one_update_hand_it_on(make: Make, tmp_path: Path) -> None:
     run = loop_of(make, accumulate=2).signed(tmp_path)
     found = compared(Case(make.__name__, "fit", (), lambda: loop_of(make, 2)), run)
@@ -360,32 +361,40 @@ def test_the_slots_begin_with_zeros_and_the_places_end_with_tensors(tmp_path: Pa
     assert all(not h.is_meta and bool(h.abs().sum() > 0) for h in hidden)
 
 
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run whose hidden state begins anew in each epoch, committed every 2 steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tallystick.job.parts.DEFAULT_INTERVAL", 2)
+        return signed(anew_in_each_epoch, tmp_path_factory.mktemp("unbroken"))
+
+
 def test_a_resumed_run_ends_at_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unbroken: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tallystick.job.parts.DEFAULT_INTERVAL", 2)
-    whole = signed(anew_in_each_epoch, tmp_path / "whole")
 
     class Breaks(Silent):
         def step(self, step: int, loss: float, seconds: float) -> None:
-            if step == 9:
+            if step == PER_EPOCH + 1:
                 raise RuntimeError("the power goes out")
 
     with pytest.raises(RuntimeError, match="the power goes out"):
         signed(anew_in_each_epoch, tmp_path / "run", listener=Breaks())
-    assert signed(anew_in_each_epoch, tmp_path / "run").run_root == whole.run_root
+    assert signed(anew_in_each_epoch, tmp_path / "run").run_root == unbroken.run_root
 
 
-def test_a_lie_about_a_later_program_is_convicted(tmp_path: Path) -> None:
-    run = signed(anew_in_each_epoch, tmp_path / "honest")
-    job = load_job(tmp_path / "honest" / "job")
-    maker = declared_cheat(job, Declaration("lie-output", {"step": 8}))
+def test_a_lie_about_a_later_program_is_convicted(unbroken: Any, tmp_path: Path) -> None:
+    job, step = load_job(Path(unbroken.directory) / "job"), PER_EPOCH + 1
+    at = job.commitment.timetable.at
+    assert at(step).program != at(0).program
+    maker = declared_cheat(job, Declaration("lie-output", {"step": step}))
     train_job(job, tmp_path / "cheat", Options(maker=maker))
     found = tallystick.dispute(
-        run.directory, tmp_path / "cheat", job, as_attack=["B"], out=tmp_path / "evidence"
+        unbroken.directory, tmp_path / "cheat", job, as_attack=["B"], out=tmp_path / "evidence"
     )
     assert found.convicted == ("B",)
-    assert found.verdict.place.step == 8
+    assert found.verdict.place.step == step
     assert tallystick.judge(tmp_path / "evidence", job).verdict == found.verdict
 
 

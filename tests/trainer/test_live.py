@@ -187,6 +187,7 @@ def both(kept: Kept) -> Any:
     return loss
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [counts, hands_on, dice, library_dice, iterator, last_ones, both])
 def test_a_second_training_goes_on_from_the_first(make: Any, tmp_path: Path) -> None:
     random.seed(8)
@@ -293,6 +294,7 @@ def freezes_later(self: Lit) -> None:
         self.layer.bias.requires_grad_(False)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("event", ["on_train_epoch_start", "on_train_epoch_end"])
 @pytest.mark.parametrize(
     ("hook", "words"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from grid.case import Case, Loop, Order
-from grid.measure import measured
+from grid.measure import compared, measured
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -102,6 +102,8 @@ def plain(model: Any, batches: Iterator[Any]) -> Iterator[Any]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: (UPDATES - t) / UPDATES)
     model.train()
     for step in range(UPDATES):
+        if step == 2:  # of `Counts`; the scheduler sets the rate again
+            optimizer.param_groups[0]["lr"] *= 0.5
         if step % 6 == 0:
             optimizer.param_groups[0]["weight_decay"] = 0.1 * (1 + step // 6)
         model.body[2].requires_grad_(step >= 2)
@@ -120,26 +122,35 @@ def plain(model: Any, batches: Iterator[Any]) -> Iterator[Any]:
         yield optimizer
 
 
-def outcome(out: Path, made: Callable[[Path], Any]) -> Any:
-    def signed(directory: Path) -> Any:
-        one = made(directory)
-        one.train()
-        return one.run
+def trained(out: Path, *callbacks: Any) -> Any:
+    one = trainer(out, *callbacks)
+    one.train()
+    return one.run
 
+
+def case_of(*callbacks: Callable[[], Any]) -> Case:
     def loop() -> Loop:
         order = Order(True, RECORDS, SIZE, 2, False)
         return Loop(
-            Net(), signed, plain, order, UPDATES,
+            Net(), lambda out: trained(out, *(made() for made in callbacks)), plain, order, UPDATES,
             lambda: DataLoader(rows(), batch_size=SIZE, shuffle=True, collate_fn=collate),
         )  # fmt: skip
 
-    return measured(Case("changes", "Trainer", (), loop), out)
+    return Case("changes", "Trainer", (), loop)
 
 
-def test_changes_at_known_steps_are_trained_as_written(tmp_path: Path) -> None:
-    found = outcome(tmp_path, lambda out: trainer(out, Changes()))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run with all of the changes, committed every 2 steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tallystick.job.parts.DEFAULT_INTERVAL", 2)
+        return trained(tmp_path_factory.mktemp("whole"), Changes(), Counts())
+
+
+def test_changes_at_known_steps_are_trained_as_written(whole: Any) -> None:
+    found = compared(case_of(Changes, Counts), whole)
     assert (found.outcome, found.detail, found.steps) == ("as written", "", UPDATES)
-    assert tallystick.audit(tmp_path / "run").accepted
+    assert tallystick.audit(whole.directory).accepted
 
 
 def test_the_measure_sees_a_change_that_is_left_out(tmp_path: Path) -> None:
@@ -147,12 +158,11 @@ def test_the_measure_sees_a_change_that_is_left_out(tmp_path: Path) -> None:
         def on_pre_optimizer_step(self, *given: Any, **named: Any) -> None:
             pass
 
-    assert outcome(tmp_path, lambda out: trainer(out, Less())).outcome == "different"
+    assert measured(case_of(Less, Counts), tmp_path).outcome == "different"
 
 
-def test_what_is_trained_in_the_same_steps_has_powers_of_its_own(tmp_path: Path) -> None:
-    one = trainer(tmp_path, Changes())
-    job = one.save_job()
+def test_what_is_trained_in_the_same_steps_has_powers_of_its_own(whole: Any) -> None:
+    job = load_job(Path(whole.directory) / "job")
     powers = sorted(n for n in job.program.state_types if n.startswith("opt.beta1_power"))
     # By group of the optimizer: the head, the last layer, the first layer.
     assert powers == [f"opt.beta1_power.{g}.{c}" for g in (0, 1) for c in (0, 1, 2)]
@@ -192,11 +202,9 @@ class Breaks(hf.TrainerCallback):
 
 
 def test_a_resumed_run_ends_at_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tallystick.job.parts.DEFAULT_INTERVAL", 2)
-    whole = trainer(tmp_path / "whole", Changes(), Counts())
-    whole.train()
     first = trainer(tmp_path / "run", Changes(), Counts(), Breaks(True))
     with pytest.raises(RuntimeError, match="the power goes out"):
         first.train()
@@ -207,7 +215,7 @@ def test_a_resumed_run_ends_at_the_same_bits(
     again = trainer(tmp_path / "run", Changes(), Counts(), breaks)
     again.train()
     assert breaks.begun > 3
-    assert again.run.run_root == whole.run.run_root
+    assert again.run.run_root == whole.run_root
 
 
 def test_a_rehearsal_leaves_the_callbacks_as_they_are(

@@ -41,8 +41,8 @@ def fit(out: Path, loss: Loss, **given: Any) -> Any:
     module = Net()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     return tallystick.fit(
-        module, loss, rows(), optimizer, out=out, steps=6, batch_size=4, progress=False,
-        **({"validation": rows(10), "evaluate_every": 2} | given),
+        module, loss, rows(), optimizer, out=out, batch_size=4, progress=False,
+        **({"steps": 6, "validation": rows(10), "evaluate_every": 2} | given),
     )  # fmt: skip
 
 
@@ -139,11 +139,12 @@ def by_length() -> Loss:
 
 
 SHARED = [
-    counts_passes, closure, late_flag, flag_once, threshold, steps_in_validation, flag_of_training,
-    by_length,
+    counts_passes, closure, flag_once, late_flag, threshold, by_length, steps_in_validation,
+    flag_of_training,
 ]  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("made", SHARED, ids=lambda f: f.__name__)
 def test_shared_state_is_refused_by_name(made: Callable[[], Loss], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"passes|annealed|log") as error:
@@ -290,7 +291,7 @@ HARMLESS = [logs, prints, metric, one_metric, cache, last_mode]
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("made", HARMLESS, ids=lambda f: f.__name__)
 def test_state_that_decides_nothing_passes(made: Callable[[], Loss], tmp_path: Path) -> None:
-    assert fit(tmp_path, made()).finished
+    assert fit(tmp_path, made(), steps=4).finished
 
 
 def test_shared_state_without_validation_is_no_matter(tmp_path: Path) -> None:
@@ -407,7 +408,7 @@ def test_a_lightning_module(reads: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("reads", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
-    from trainer_parts import arguments, gpt2, padded, sentences
+    from trainer_parts import Small, arguments, padded, sentences
 
     class Counts(tallystick.Trainer):
         passes = 0
@@ -419,7 +420,7 @@ def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
             return loss * 0.5**self.passes if reads and model.training else loss
 
     one = Counts(
-        gpt2(), arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
+        Small(), arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
         train_dataset=sentences(), eval_dataset=sentences(8, seed=1), data_collator=padded,
     )  # fmt: skip
     if not reads:

@@ -22,7 +22,7 @@ from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
 from tallystick.run.execute.listener import Silent
 
-RECORDS, BATCH, STEPS = 24, 4, 18
+RECORDS, BATCH, EPOCHS, STEPS = 24, 4, 2, 12
 Made = Callable[[], Callable[[nn.Module, Any], Tensor]]
 
 
@@ -89,7 +89,7 @@ def loop_of(make: Made, accumulate: int = 1) -> Loop:
         module = net()
         return tallystick.fit(
             module, make(), rows(), torch.optim.AdamW(module.parameters(), lr=2e-2),
-            batch_size=BATCH, epochs=3, out=out, progress=False, accumulate=accumulate,
+            batch_size=BATCH, epochs=EPOCHS, out=out, progress=False, accumulate=accumulate,
         )  # fmt: skip
 
     def plain(module: nn.Module, batches: Iterator[Any]) -> Iterator[Any]:
@@ -101,7 +101,7 @@ def loop_of(make: Made, accumulate: int = 1) -> Loop:
             optimizer.step()
             yield optimizer
 
-    order = Order(True, RECORDS, BATCH, 3, False)
+    order = Order(True, RECORDS, BATCH, EPOCHS, False)
     form = [torch.zeros(BATCH, 5), torch.zeros(BATCH, dtype=torch.int64)]
     return Loop(net(), signed, plain, order, STEPS // accumulate, lambda: [form])
 
@@ -122,7 +122,7 @@ def test_what_one_step_sets_holds_in_those_after_it(tmp_path: Path) -> None:
     module = net()
     run = tallystick.fit(
         module, set_once(), rows(), torch.optim.SGD(module.parameters(), lr=0.1),
-        batch_size=BATCH, epochs=3, out=tmp_path, progress=False,
+        batch_size=BATCH, epochs=EPOCHS, out=tmp_path, progress=False,
     )  # fmt: skip
     job = load_job(tmp_path / "job")
     tables = [t for name, t in job.scalars.items() if name.startswith("at.")]
@@ -142,12 +142,13 @@ def test_a_loss_that_writes_into_the_optimizer_is_refused(tmp_path: Path) -> Non
 
     with pytest.raises(UsageError, match="changes the optimizer's groups"):
         tallystick.fit(
-            module, loss, rows(), optimizer, batch_size=BATCH, epochs=3, out=tmp_path,
+            module, loss, rows(), optimizer, batch_size=BATCH, epochs=EPOCHS, out=tmp_path,
             progress=False,
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [annealed, every_fifth, generator_of_ones_own, rising_decay])
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("make", [annealed, every_fifth, rising_decay, generator_of_ones_own])
 def test_each_step_is_that_of_the_plain_loop(make: Made, tmp_path: Path) -> None:
     run = loop_of(make).signed(tmp_path)
     found = compared(Case(make.__name__, "fit", (), lambda: loop_of(make)), run)
@@ -337,5 +338,5 @@ def test_committed_validation_calls_the_loss_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="calls"):
         tallystick.fit(
             module, annealed(), rows(), torch.optim.AdamW(module.parameters(), lr=2e-2),
-            batch_size=BATCH, epochs=3, out=tmp_path, progress=False, validation=rows()[:8],
+            batch_size=BATCH, epochs=EPOCHS, out=tmp_path, progress=False, validation=rows()[:8],
         )  # fmt: skip

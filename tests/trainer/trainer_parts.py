@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 WIDTH, CLASSES, RECORDS, BATCH = 5, 3, 24, 4
 
@@ -21,6 +22,38 @@ def gpt2(**given: Any) -> Any:
             eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **given,
         )
     )  # fmt: skip
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.scaling = nn.Linear(8, 8), 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.mix(x) * self.scaling
+        return out
+
+
+class Small(nn.Module):
+    """A model that transformers' Trainer calls like `gpt2()`, with names of its modules, and with
+    a fraction of its operators: for tests that say nothing of the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        block = nn.ModuleDict({"attn": Attention()})
+        self.transformer = nn.ModuleDict(
+            {"wte": nn.Embedding(31, 8), "h": nn.ModuleList([block]), "ln_f": nn.LayerNorm(8)}
+        )
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Any = None
+    ) -> dict[str, Tensor]:
+        parts: Any = self.transformer
+        x = parts.wte(input_ids)
+        x = parts.ln_f(x + parts.h[0].attn(x))
+        scores = (x @ parts.wte.weight.t())[:, :-1]
+        return {"loss": F.cross_entropy(scores.flatten(0, 1), labels[:, 1:].flatten())}
 
 
 class Records(list):  # type: ignore[type-arg]

@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from traced_loops import copied
 
 import tallystick
 from tallystick.commit.encoding import canonical_json
@@ -221,7 +222,8 @@ NAMED: dict[str, tuple[Given, Given, str, str]] = {
 
 
 def compared(ours: Given, theirs: Given, tmp_path: Path) -> Comparison:
-    return tallystick.diff(ours.run(tmp_path / "a"), theirs.run(tmp_path / "b"))
+    made = copied(BASE.run, "named", tmp_path) if ours == BASE else ours.run(tmp_path / "a")
+    return tallystick.diff(made, theirs.run(tmp_path / "b"))
 
 
 def as_before(place: Path) -> Path:

@@ -137,6 +137,7 @@ def test_any_pages(
     compare(f"pages {label}", shape, lengths, rule, maker)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("window", [0, 1, 100, 127, 128, 129, 300])
 @pytest.mark.parametrize("sunk", [False, True])

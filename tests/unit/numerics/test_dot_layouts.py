@@ -36,6 +36,7 @@ def laid_out(values: np.ndarray, layout: str) -> np.ndarray:
     return found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", SIZES)
 def test_no_layout_changes_a_bit(size: tuple[int, int, int]) -> None:
     m, k, n = size

@@ -230,14 +230,21 @@ except EnvironmentRefusedError as error:
 """
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("mode", MODES)
-def test_threads_of_blas_are_checked(mode: str, tmp_path: Path) -> None:
-    """numpy's BLAS made them when it was loaded, in the environment that was there then."""
-    script = tmp_path / "rounded.py"
+@pytest.fixture(scope="module")
+def rounded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The script, and what it says where no stranger was."""
+    script = tmp_path_factory.mktemp("rounded") / "rounded.py"
     script.write_text(_ROUNDED)
     clean = preloaded([str(script), "2"], "default").stdout
     assert re.fullmatch(r"[0-9a-f]{8}\n", clean)
+    return script, clean
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_of_blas_are_checked(mode: str, rounded: tuple[Path, str]) -> None:
+    """numpy's BLAS made them when it was loaded, in the environment that was there then."""
+    script, clean = rounded
     assert preloaded([str(script), "1"], mode).stdout == clean  # our own thread is ours to set
     refused = preloaded([str(script), "2"], mode).stdout
     how = "flush subnormals" if mode == "flush" else "do not round to nearest"

@@ -114,6 +114,7 @@ def test_convolutions(kind: str, tiled: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["scales", "special"])
 def test_convolutions_of_several_segments(kind: str) -> None:
     """17.2: channels, output channels, images and places beyond one block (b = 8: 256)."""

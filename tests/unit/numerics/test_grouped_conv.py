@@ -98,6 +98,7 @@ def check(shape: tuple, kind: str, seed: int, threads: tuple[int, ...], biased: 
         _core.set_threads(before[1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES + SMALL_PLANES)
 def test_no_bit_differs_from_the_plain_sum(shape: tuple, kind: str) -> None:

@@ -28,6 +28,7 @@ def _grad(rows: int, reduction: str) -> np.ndarray:
     return values(3, (rows,)) if reduction == "none" else np.array(0.7, np.float32)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)

@@ -82,6 +82,7 @@ def program(name: str, m: int, n: int, columns: int, bias: bool) -> Program:
     return b.finish({"y": b.one("aten.addmm", [c, x, w], beta=1.0, alpha=1.0)})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("name", BLOCKS)

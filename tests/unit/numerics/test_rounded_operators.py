@@ -82,6 +82,7 @@ def seeded(*parts: object) -> np.random.Generator:
     return np.random.default_rng(sum(ord(c) * (i + 1) for i, c in enumerate(repr(parts))))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix_products(kind: str, tiled: str) -> None:
     rng = seeded("mm", kind)
@@ -132,6 +133,7 @@ def _geometry(case: Any) -> tuple[dict[str, Any], tuple[int, int]]:
     return named, (sides[0], sides[1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_convolution_and_its_gradients(kind: str, tiled: str) -> None:
     rng = seeded("conv", kind)
@@ -157,6 +159,7 @@ def test_convolution_and_its_gradients(kind: str, tiled: str) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_and_means(kind: str, tiled: str) -> None:
     rng = seeded("sum", kind)

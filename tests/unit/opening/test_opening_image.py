@@ -31,6 +31,7 @@ def _operands(shape: tuple[int, ...], maker: str = "floats") -> tuple[np.ndarray
     return x, g.floats(channels), g.floats(channels), g.floats(channels), g.span(0.1, 2, channels)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("maker", ["floats", "mixed"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batch_norm_values(shape: tuple[int, ...], maker: str) -> None:

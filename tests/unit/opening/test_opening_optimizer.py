@@ -130,7 +130,7 @@ def test_clip_at_the_ends(first: float) -> None:
     check_games(CLIP, {"max_norm": 1.0}, operands)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("count", [1, 148, 300, 700])
 @pytest.mark.parametrize("seed", range(4))
 def test_games_about_clipping(count: int, seed: int) -> None:

@@ -104,7 +104,7 @@ def test_float32_and_rounding_alone_diverge(made: dict[str, Job]) -> None:
                 assert ends[i].distance(ends[j]) > 0, (is_float32, HERE[i], HERE[j])
 
 
-@pytest.mark.parametrize("name", ("gpt2", "mlp"))
+@pytest.mark.parametrize("name", ("gpt2", pytest.param("mlp", marks=pytest.mark.long)))
 @pytest.mark.parametrize("contract", ("", ";b=28;scale=decimal"))
 def test_a_follower_on_other_hardware_stays_at_distance_zero(
     made: dict[str, Job], tmp_path: Path, name: str, contract: str

@@ -38,6 +38,7 @@ def nasty(rng: np.random.Generator, bits: int) -> np.ndarray:
     return np.concatenate([near * sign, middle * sign, edge, small, extreme, at * sign, random])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("bits", GRIDS)
 def test_log_and_rev_are_the_papers(bits: int, is_exhaustive: bool) -> None:
     """On all values with --exhaustive, else on all without grid and every third of the others."""

@@ -37,6 +37,7 @@ def hard_values() -> np.ndarray:
     return np.concatenate([found, -found])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("decimal", [False, True])
 def test_log_and_rev_have_the_bits_of_the_core(bits: int, decimal: bool) -> None:
