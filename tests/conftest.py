@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from compiled import compile_sources
 from hypothesis import settings
 
 from tallystick import _core
@@ -30,6 +31,11 @@ settings.load_profile("tallystick")
 
 # A test as a record of mutants names it: `unit/protocol/test_x.py::test_y[case]`.
 _TEST_ID = re.compile(r"\w+(?:/\w+)*/test_\w+\.py::test_\w+(?:\[[^|\n]*\])?")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # once, and not in each of several test processes
+        compile_sources()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
