@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 _REQUEST = 1 << 20
@@ -31,6 +32,7 @@ class Forked:
         self.pid, self.stdout, self.stderr = pid, stdout, stderr
         self.returncode: int | None = None
         self._status = status
+        self._said: list[str] = []
 
     def poll(self) -> int | None:
         """Its exit code, or minus the number of the signal that killed it; None while it runs."""
@@ -53,22 +55,24 @@ class Forked:
         os.kill(self.pid, number)
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """All that it writes from now on, and wait for its end."""
-        said = {self.stdout: b"", self.stderr: b""}
-        open_, until = set(said), time.monotonic() + timeout
-        while open_:
-            ready = select.select([*open_], [], [], max(0.0, until - time.monotonic()))[0]
-            if not ready:
+        """All that it writes from now on, and wait for its end; then, the same again.
+
+        Raises TimeoutExpired after `timeout` seconds without its end.
+        """
+        if not self._said:
+            read = [list[str](), list[str]()]
+            for stream, into in zip((self.stdout, self.stderr), read, strict=True):
+                Thread(target=lambda s=stream, i=into: i.append(s.read()), daemon=True).start()
+            self.wait(timeout)
+            until = time.monotonic() + timeout
+            while not all(read) and time.monotonic() < until:
+                time.sleep(0.001)
+            if not all(read):
                 raise subprocess.TimeoutExpired("a forked command", timeout)
-            for stream in ready:
-                data = os.read(stream.fileno(), 1 << 16)
-                said[stream] += data
-                if not data:
-                    open_.remove(stream)
-        self.wait(timeout)
-        for stream in said:
-            stream.close()
-        return said[self.stdout].decode(), said[self.stderr].decode()
+            self.stdout.close()
+            self.stderr.close()
+            self._said = [read[0][0], read[1][0]]
+        return self._said[0], self._said[1]
 
 
 class Forker:

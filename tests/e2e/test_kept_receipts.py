@@ -65,7 +65,7 @@ def killed(stage: Path) -> list[tuple[str, str]]:
     """The ids and texts that a server had said before kill -9."""
     server = Served(
         stage / "model", "--listen", "127.0.0.1:0", "--key", stage / "server.pem",
-        "--keep", stage / "kept", verb="serve-model",
+        "--keep", stage / "kept", verb="serve-model", forked=True,
     )  # fmt: skip
     found = []
     asked = {"model": "model", "prompt": "abc", "max_tokens": 6, "temperature": 2.0}

@@ -27,6 +27,7 @@ _IMPORTS = """
 import tallystick.cli.audit, tallystick.cli.train, tallystick.run.execute.trainer
 import tallystick.run.execute.auditor, tallystick.devices.cuda.device, cuda.bindings.driver
 """
+_MEASURES = "import torch, tallystick.cli.bench"
 _SECONDS = 300
 
 
@@ -39,14 +40,15 @@ def _environment(**settings: object) -> dict[str, str]:
 
 
 @cache
-def _forker() -> Forker:
+def _forker(imports: str) -> Forker:
     """One for all tests of this process; it ends with it."""
-    return Forker(_EMULATED + _IMPORTS, _environment())
+    return Forker(_EMULATED + imports, _environment())
 
 
 def command(*arguments: object, code: int = 0, **settings: object) -> Any:
     """The JSON of a command line in a process that finds the emulated GPU."""
-    started = _forker().start([*arguments, "--json"], _environment(**settings))
+    forker = _forker(_MEASURES if arguments[0] == "bench" else _IMPORTS)
+    started = forker.start([*arguments, "--json"], _environment(**settings))
     said, errors = started.communicate(_SECONDS)
     return _found(started.returncode, said, errors, code)
 
