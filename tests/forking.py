@@ -1,8 +1,8 @@
 """Processes of the command line that are forked from one which has its imports behind it.
 
-A child has its own arguments, environment, directory and streams, and ends as any interpreter does.
-Only what Python does before the first line of a program is not done again: each kind of command
-keeps a test that starts one as its user does.
+A child has its own arguments, environment, directory and streams. What Python does before the first
+line of a program is not done again, and no module is taken down after the last one: each kind of
+command keeps a test that starts one as its user does.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import IO
 
 _REQUEST = 1 << 20
@@ -62,7 +64,9 @@ class Forked:
         if not self._said:
             read = [list[str](), list[str]()]
             for stream, into in zip((self.stdout, self.stderr), read, strict=True):
-                Thread(target=lambda s=stream, i=into: i.append(s.read()), daemon=True).start()
+                threading.Thread(
+                    target=lambda s=stream, i=into: i.append(s.read()), daemon=True
+                ).start()
             self.wait(timeout)
             until = time.monotonic() + timeout
             while not all(read) and time.monotonic() < until:
@@ -164,13 +168,26 @@ def _reap(statuses: dict[int, int]) -> None:
             os.close(statuses.pop(pid))
 
 
+def _command(words: list[str]) -> None:
+    """In a child: its command. The process ends."""
+    sys.argv = ["tallystick", *words]
+    code: object = 1
+    try:
+        runpy.run_module("tallystick", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code or 0
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]  # pools end their threads
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
 if __name__ == "__main__":
     _number, _preamble = sys.argv[1:]
     del sys.path[0]  # this directory is no module's place for a command
     exec(compile(_preamble, "preamble", "exec"), {})
     _words = _serve(socket.socket(fileno=int(_number)))
     if _words is not None:
-        import runpy
-
-        sys.argv = ["tallystick", *_words]
-        runpy.run_module("tallystick", run_name="__main__", alter_sys=True)
+        _command(_words)
