@@ -14,7 +14,7 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.run.cheats.attacks import KINDS
 from tallystick.run.cheats.override import Override
-from tallystick.run.store.declaration import Params
+from tallystick.run.store.unsigned import Params
 
 MIDDLE = -1  # as a step: one of training, in the middle of the run
 # Where a cheat falsifies a product: the last one of the first of these that the program has.

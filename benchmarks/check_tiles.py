@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.context import ExecutionContext
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program
 from tallystick.program.state import State

@@ -23,7 +23,7 @@ from tallystick.answers.model import open_model
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation import forward
 from tallystick.generation.attention import Rows, Stretch
-from tallystick.generation.experts import chosen_only
+from tallystick.generation.forward import chosen_only
 from tallystick.generation.network import ModelNetwork
 from tallystick.generation.pages import PLACES
 from tallystick_bench.machine import machine

@@ -33,8 +33,7 @@ import torch
 from tallystick.commit.job import JobCommitment, scalars_digest
 from tallystick.job.reading import schema_for
 from tallystick.job.recipes import llama, settings_for
-from tallystick.job.recipes.language import build_next_token, capture_next_token
-from tallystick.job.recipes.text_records import FIELD
+from tallystick.job.recipes.text_records import FIELD, build_next_token, capture_next_token
 from tallystick.job.scalars import scalar_tables
 from tallystick.program.check import check_program
 from tallystick.program.ir import Program

@@ -21,7 +21,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.panels import Panels
-from tallystick.numerics.blocks import BLOCK_DTYPES, BLOCKS
+from tallystick.numerics.operators.quantised import BLOCK_DTYPES, BLOCKS
 from tallystick_bench.machine import machine
 from tallystick_bench.step_time import load
 

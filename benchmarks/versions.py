@@ -100,7 +100,7 @@ else:
     else:
         from tallystick.run.cheats.training import declared_cheat
         from tallystick.run.execute.trainer import Options, train_job
-        from tallystick.run.store.declaration import Declaration
+        from tallystick.run.store.unsigned import Declaration
         lie = declared_cheat(job, Declaration("lie-output", {"step": 13}))
         train_job(job, where / "cheat", Options(maker=lie))
 
@@ -210,6 +210,9 @@ def main() -> None:
     given = parser.parse_args()
     trees = {"old": given.old, "null": given.old, "new": given.new}
     trees = {name: tree.resolve() for name, tree in trees.items()}
+    for tree in {trees["old"], trees["new"]}:
+        # A worker process of a tree without bytecode would compile all that it imports.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", tree / "src"], check=True)
     rows = [measured(case, trees, given.pairs, given.threads) for case in given.case or CASES]
     if given.json:
         print(json.dumps(rows, indent=1))

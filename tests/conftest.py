@@ -24,6 +24,10 @@ from tallystick.run.execute.trainer import Options, RunSummary, train_job
 # that spins takes one from a thread with work. Read when torch is loaded; no bit changes.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# All tests and modules live to the end: with Python's own numbers a fifth of the time is spent on
+# looking whether they may go.
+gc.set_threshold(100_000, 10, 10)
+
 # A shared machine has bad minutes: a test may be slow, it may not be random.
 settings.register_profile("tallystick", deadline=None, derandomize=True)
 settings.load_profile("tallystick")
@@ -100,9 +104,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Tests about threads set their number, and the processes that tests start have the usual one.
     """
-    # All tests and modules live to the end: with Python's own numbers a fifth of the time is spent
-    # on looking whether they may go.
-    gc.set_threshold(20_000, 10, 10)
     share = max(1, _core.threads() // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     _core.set_threads(share)
     if "torch" in sys.modules:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import Device, Tensor
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, complete_attrs
 from tallystick.numerics.types import DTYPE_NAMES, TensorType, type_of

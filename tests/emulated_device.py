@@ -17,8 +17,7 @@ import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.cpu import CPU
-from tallystick.devices.device import Device
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.device import Device, Kernel, Run
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.driver import Grid, Traffic
+from tallystick.devices.cuda.nvidia import Grid, Traffic
 from tallystick.numerics.contracts import Contract
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,7 +168,7 @@ class _Recorded:
 
 
 class EmulatedDriver:
-    """The driver (devices/cuda/driver.py) over the emulation. `seed` decides the order of threads
+    """The driver (devices/cuda/nvidia.py) over the emulation. `seed` decides the order of threads
     and blocks; every launch has another. `launched` counts launches by kernel."""
 
     name = "emulated"

@@ -14,7 +14,7 @@ from reference.data import Gen
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import Device
 from tallystick.errors import TallystickError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import find_contract
 
 # Around the sizes of warps, vectors of four, blocks and chunks.

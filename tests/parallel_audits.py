@@ -14,9 +14,8 @@ from tallystick.job.job import Job
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.parallel import audit as parallel
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.executor import AttemptEnded, Event
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import Repeater, Task
+from tallystick.run.parallel.processes import AttemptEnded, Event
+from tallystick.run.parallel.task import Repeater, Segment, Task
 from tallystick.run.show.audit_report import AuditReport
 
 # Another machine, or another number of workers, gives other ones.

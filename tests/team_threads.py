@@ -14,9 +14,9 @@ import numpy as np
 from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.launch import TeamMaker
 from tallystick.run.distributed.team import Order, Team
+from tallystick.run.distributed.transport import PeerLostError
 from tallystick.run.distributed.worker import follow
 
 # Changes a message's bytes on their way: (sender, receiver, bytes).

@@ -19,8 +19,8 @@ from tallystick.job.job_file import load_terms
 from tallystick.protocol.evidence import evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
+from tallystick.run.store.claim import read_own_key
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.signer import read_own_key
 
 ARITY = 20
 

@@ -15,8 +15,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.unsigned import Declaration
 
 
 def plant(store: RunStore, cheat: str) -> None:

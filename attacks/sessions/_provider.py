@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tallystick.commit.compact import sign_compact, split_compact
+from tallystick.commit.signed import sign_compact, split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.entries import SessionBegun, open_entry
 from tallystick.delegation.rules import Rules

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tallystick.commit.compact import sign_compact
+from tallystick.commit.signed import sign_compact
 from tallystick.delegation.entries import Sealed, SealOpened, open_entry
 from tallystick.delegation.seals import SEAL_TYPE, SealOpening, open_opening, open_seal
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tallystick.commit.compact import sign_compact
+from tallystick.commit.signed import sign_compact
 from tallystick.delegation.seals import SEAL_TYPE
 from tallystick.limits import LIMITS
 from tallystick.protocol.messages import ANSWERED

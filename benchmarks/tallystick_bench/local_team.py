@@ -20,11 +20,10 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
 from tallystick.run.distributed.checks import Hand, ShareChecks
-from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.launch import Checking, lead
 from tallystick.run.distributed.team import Order, Team
-from tallystick.run.distributed.transport import Bytes, Pending, Transport
+from tallystick.run.distributed.transport import Bytes, PeerLostError, Pending, Transport
 from tallystick.run.distributed.worker import follow
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.trainer import Options, RunSummary, train_job

@@ -161,7 +161,7 @@ def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
     """In the block, note every `Executor.execute` in `steps`, and in `thread` the processor
     seconds that each checkpoint took of the thread beside."""
     original = Executor.execute
-    work = checkpoints.UnderWay.run
+    work = checkpoints.PendingCheckpoint.run
 
     def timed(
         self: Executor,
@@ -185,18 +185,18 @@ def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
         steps.waited.append(waited)
         return result
 
-    def counted(self: checkpoints.UnderWay) -> None:
+    def counted(self: checkpoints.PendingCheckpoint) -> None:
         begun = time.thread_time()
         work(self)
         thread.append(time.thread_time() - begun)
 
     Executor.execute = timed  # type: ignore[method-assign]
-    checkpoints.UnderWay.run = counted  # type: ignore[method-assign]
+    checkpoints.PendingCheckpoint.run = counted  # type: ignore[method-assign]
     try:
         yield
     finally:
         Executor.execute = original  # type: ignore[method-assign]
-        checkpoints.UnderWay.run = work  # type: ignore[method-assign]
+        checkpoints.PendingCheckpoint.run = work  # type: ignore[method-assign]
 
 
 def commit_row(

@@ -112,7 +112,7 @@ class TorchStep:
 def _ours(arguments: dict[str, Any]) -> dict[str, int]:
     from tallystick.job.job_file import load_job
     from tallystick.run.execute.engine import Engine
-    from tallystick.run.logs.estimate import scratch_logs
+    from tallystick.run.logs.training import scratch_logs
 
     start = peak_bytes()
     job = load_job(Path(arguments["job"]))

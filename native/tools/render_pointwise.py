@@ -20,8 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from tallystick.numerics.registry import all_ops
-from tallystick.numerics.values.graph import Expr, interpreted, values_below
-from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.graph import FUNCTIONS, Expr, interpreted, values_below
 from tallystick.numerics.values.variants import Loop, OptimizerForm, condition_name, loops, steps
 
 _NATIVE = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from reference.judge.encoding import Reader, blob, sha, u8, u64
 from reference.session.layout import ENTRY, cut, read_entry, write_entry
 from unit.delegation.players import REFEREE
 
-from tallystick.commit.compact import sign_compact
+from tallystick.commit.signed import sign_compact
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 
 

@@ -60,7 +60,7 @@ class World:
 
 def make_world(directory: Path, contract: str) -> World:
     """Everything small: a run of a few kilobytes."""
-    from tallystick.run.store.declaration import Declaration
+    from tallystick.run.store.unsigned import Declaration
 
     directory.mkdir()
     pairs = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}

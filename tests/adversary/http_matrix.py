@@ -32,8 +32,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import split_compact
 from tallystick.delegation.turns import CARD_FORMAT, AskOpening, AskSeal, turn_of
 from tallystick.installed import tallystick_version
 from tallystick.limits import LIMITS

@@ -14,7 +14,7 @@ from typing import Any
 
 from service.parties import REFEREE, Script
 
-from tallystick.commit.compact import sign_compact
+from tallystick.commit.signed import sign_compact
 from tallystick.delegation.turns import TURN_TYPE, AskOpening, AskSeal, Ended, Play, turn_of
 from tallystick.protocol.referee import Referee
 

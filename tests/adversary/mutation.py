@@ -33,14 +33,15 @@ import tallystick._core
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
+    "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
     "protocol/tensors.py", "protocol/game.py", "protocol/results.py", "protocol/referee.py",
     "protocol/element.py",
-    "protocol/sparse.py", "protocol/messages.py", "protocol/judge.py",
+    "protocol/messages.py", "protocol/judge.py",
     "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
-    "protocol/phase_beyond.py", "protocol/sizes.py", "protocol/queries.py",
-    "protocol/queries_step.py", "protocol/records.py", "protocol/facts.py",
-    "protocol/statement.py", "protocol/verdict.py", "opening/parts.py", "opening/pointwise.py",
+    "protocol/sizes.py", "protocol/queries.py",
+    "protocol/queries_step.py", "protocol/facts.py",
+    "protocol/statement.py", "protocol/verdict.py", "opening/parts.py", "opening/places.py",
+    "opening/rules.py",
     "contracts/exact/opening.py", "contracts/replay/opening.py",
     "contracts/rounded/opening.py",
     "numerics/grid.py", "commit/members.py",

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.contracts.replay.entries import pack, unpack
-from tallystick.contracts.replay.published.record import PublishedRecord
+from tallystick.contracts.replay.published.follow import PublishedRecord
 from tallystick.contracts.replay.sections import sections_of
 from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
@@ -38,7 +38,7 @@ from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 RECIPES = {
     "mlp": {"records": "40", "batch_size": "4", "hidden": "16", "dropout": "0.1"},

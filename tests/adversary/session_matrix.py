@@ -48,7 +48,7 @@ from tallystick.prover.prover import Prover
 from tallystick.run.cheats.attacks import attack_names
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 SIZES, SEATS = (2, 3, 5), (0, 1)
 OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-committed")

@@ -17,8 +17,8 @@ from typing import Any
 
 from adversary.members import Member
 
-from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.entries import (

@@ -20,6 +20,7 @@ from reference.judge.evidence import judge as by_the_text
 from unit.answers.toy import KEY, Toy, receipt_of
 from unit.answers.toy_encoder import ToyEncoder, receipt_of_encoding
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.check import AnswerReport, bound, check_answer
 from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.encoding_programs import VALUES
@@ -27,7 +28,6 @@ from tallystick.answers.files import said_of
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
 from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import UsageError
@@ -41,8 +41,8 @@ from tallystick.run.cheats.attacks import answer_attack_names, attacks_directory
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.unsigned import Declaration
 
 # Attack: settings of the request, case, and the clauses that may convict.
 GREEDY: dict[str, float] = {}

@@ -29,8 +29,8 @@ from tallystick.prover.prover import Prover
 from tallystick.run.cheats.attacks import attack_names, attacks_directory, load_attack
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.unsigned import Declaration
 from tallystick_bench.process import environment
 
 STEPS, INTERVAL = 24, 5

@@ -25,9 +25,9 @@ from tallystick.protocol.judge import judge
 from tallystick.run.cheats.attacks import attacks_directory
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
+from tallystick.run.store.unsigned import Declaration
 
 AROUND = attacks_directory() / "around"
 

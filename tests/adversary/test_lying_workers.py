@@ -14,8 +14,8 @@ from tallystick.prover import lying_worker, shares
 from tallystick.run.cheats.workers import FalseBytes, OtherBytes
 from tallystick.run.distributed.checks import Hand, ShareChecks, ShareDraws
 from tallystick.run.distributed.claims import WorkerConvictedError
-from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.distributed.going_on import GoingOn, going_on
+from tallystick.run.distributed.transport import WorkerError
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import RunSummary, train_job
 from tallystick.run.store.directory import RunStore

@@ -23,7 +23,7 @@ from tallystick.prover.local import play
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.options import Options
 from tallystick.run.execute.trainer import train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 STEPS, INTERVAL = 4, 2
 SLOTS = ("baseline", "table")

@@ -25,9 +25,9 @@ from tallystick.run.cheats.attacks import attack_names, load_attack
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
+from tallystick.run.store.unsigned import Declaration
 
 STEPS, INTERVAL = 12, 4
 CHEAT = Declaration("lie-output", {"step": 6})

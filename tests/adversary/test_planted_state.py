@@ -17,10 +17,10 @@ from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.auditor import check_claim
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel.sample import draw
-from tallystick.run.parallel.segments import Segment, binding, segments_of
 from tallystick.run.parallel.state import AuditPlan, kept
+from tallystick.run.parallel.task import Segment, binding, segments_of
 from tallystick.run.show.audit_report import StretchOutcome
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 Plant = Callable[..., Path]
 

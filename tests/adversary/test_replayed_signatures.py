@@ -16,8 +16,8 @@ from unit.protocol.conftest import PAIRS
 from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party
 
-from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import Writer, sha256, tag
+from tallystick.commit.signed import PAYLOAD_TYPE, sign_statement, split_compact
 from tallystick.commit.signing import (
     RUN_COMMITMENT_TYPE,
     Envelope,
@@ -28,7 +28,6 @@ from tallystick.commit.signing import (
     sign_run,
     verify_run,
 )
-from tallystick.commit.statement import PAYLOAD_TYPE, sign_statement
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.documents import (
     Acceptance,

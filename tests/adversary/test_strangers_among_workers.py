@@ -26,8 +26,8 @@ from service.processes import command
 from tallystick.errors import UnsupportedVersionError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.distributed.hello import introduction, welcome
+from tallystick.run.distributed.transport import WorkerError
 from tallystick.run.execute.trainer import Options, train_job
 
 TIMEOUT = 5

@@ -30,11 +30,10 @@ from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
-from tallystick.run.store.claim import read_claim
+from tallystick.run.store.claim import check_own_key, read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import export_model, verify_model
 from tallystick.run.store.fsck import fsck
-from tallystick.run.store.signer import check_own_key
 
 Copy = Callable[[Path], Path]
 

@@ -72,7 +72,7 @@ def make_world(directory: Path, contract: str, wide: bool) -> Any:
     from tallystick.job.recipes import new_job
     from tallystick.run.cheats.training import declared_cheat
     from tallystick.run.execute.trainer import Options, train_job
-    from tallystick.run.store.declaration import Declaration
+    from tallystick.run.store.unsigned import Declaration
 
     recipe, settings = "mlp", SETTINGS
     if wide:

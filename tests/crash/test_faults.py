@@ -99,7 +99,7 @@ class Failing:
 
 @pytest.fixture(scope="module")
 def liar(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tallystick.run.store.declaration import Declaration
+    from tallystick.run.store.unsigned import Declaration
 
     out = tmp_path_factory.mktemp("faults") / "liar"
     train_job(
@@ -219,7 +219,7 @@ def test_a_machine_that_computes_otherwise_signs_nothing_false(
 
 def test_a_false_commitment_is_the_same_twice(mlp_job: Job, tmp_path: Path) -> None:
     """PROTOCOL 5.3: a run that no execution gives is not excused by the second one."""
-    from tallystick.run.store.declaration import Declaration
+    from tallystick.run.store.unsigned import Declaration
 
     train_job(
         mlp_job,

@@ -21,6 +21,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
 import tallystick
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.check import bound, check_answer
 from tallystick.answers.files import AnswerFiles, read_program, read_statement
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
@@ -28,7 +29,6 @@ from tallystick.answers.layout import Settings
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.receipt import LENGTH, AnswerReceipt, read_receipt, sign_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.api.answering import Answering, GivenAnswer
 from tallystick.commit.checkpoint import run_root

@@ -192,7 +192,7 @@ def test_a_cheating_run_of_a_distributed_job(job: Job, tmp_path: Path) -> None:
     """A trainer that cheats as a whole is convicted in phase 3 against a distributed run, by a
     referee where torch cannot be imported."""
     from tallystick.run.cheats.training import declared_cheat
-    from tallystick.run.store.declaration import Declaration
+    from tallystick.run.store.unsigned import Declaration
 
     honest, cheat = tmp_path / "honest", tmp_path / "cheat"
     train_by(Workers(2), job, honest, Options(), None)

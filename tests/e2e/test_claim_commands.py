@@ -22,8 +22,8 @@ import tallystick
 from tallystick.claims.findings import audit_payload
 from tallystick.claims.runs import stated_run
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import Subject, claim_type, sign_statement, statement_payload
 from tallystick.commit.signing import Envelope, PrivateKey
-from tallystick.commit.statement import Subject, claim_type, sign_statement, statement_payload
 from tallystick.disk.keys import save_private_key
 from tallystick.errors import MismatchError, UsageError
 from tallystick.run.execute.trainer import RunSummary

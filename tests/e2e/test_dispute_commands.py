@@ -18,15 +18,15 @@ from commands import Run, as_json
 
 from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import PAYLOAD_TYPE, read_statement
 from tallystick.commit.signing import Envelope, PrivateKey, verify_envelope, verify_run
-from tallystick.commit.statement import PAYLOAD_TYPE, read_statement
 from tallystick.disk.keys import save_private_key
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.protocol.evidence import Evidence
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",

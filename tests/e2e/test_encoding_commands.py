@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 import tallystick
-from tallystick.answers.encoded import Encoded
+from tallystick.answers.beside_receipt import Encoded
 from tallystick.answers.encoding_job import EncodingJob, EncodingRequest
 from tallystick.answers.encoding_programs import VALUES
 from tallystick.answers.files import (

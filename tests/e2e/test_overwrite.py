@@ -17,8 +17,8 @@ import tallystick
 from tallystick.cli.main import run
 from tallystick.data.frozen import load_frozen
 from tallystick.disk import files
-from tallystick.disk.anew import DirectoryKind, written_anew
 from tallystick.disk.files import locked
+from tallystick.disk.manifest import DirectoryKind, written_anew
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job

@@ -11,10 +11,10 @@ import pytest
 from commands import Run, as_json
 from unit.answers.toy import KEY, Toy, receipt_of
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.two_receipts import TwoReceipts
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey

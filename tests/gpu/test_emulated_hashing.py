@@ -12,7 +12,7 @@ from emulated_gpu import emulated_gpu
 
 from tallystick.commit.tensor import header_of, tensor_digest
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.driver import Traffic
+from tallystick.devices.cuda.nvidia import Traffic
 from tallystick.program.state import State
 
 BLOCK, LEAF, GROUP = 64, 2048, 256 * 2048

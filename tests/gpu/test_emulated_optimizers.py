@@ -12,7 +12,7 @@ from emulated_gpu import emulated_gpu
 
 from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes import new_job
-from tallystick.job.recipes.step_settings import NAMES
+from tallystick.job.recipes.settings import NAMES
 from tallystick.run.execute.trainer import Options, train_job
 
 SETTINGS = {

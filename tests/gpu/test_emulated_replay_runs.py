@@ -25,7 +25,7 @@ from tallystick.contracts.replay.step import DigestOnly
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.driver import Traffic
+from tallystick.devices.cuda.nvidia import Traffic
 from tallystick.products.engines import using
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.engine import Engine

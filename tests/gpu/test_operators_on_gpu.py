@@ -9,7 +9,7 @@ from emulated_gpu import CUDA, emulated_gpu
 
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.source import file_of
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops
 

@@ -20,7 +20,7 @@ from emulated_gpu import emulated_gpu
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.driver import Traffic
+from tallystick.devices.cuda.nvidia import Traffic
 from tallystick.run.execute.engine import Engine
 
 WORD = 8  # bytes of the word of refusals

@@ -17,7 +17,7 @@ from answer_models import VOCABULARY, config_of
 from tallystick.answers.model import Model, open_model, weights
 from tallystick.answers.programs import engine_program
 from tallystick.devices.cpu import CPU
-from tallystick.generation.experts import chosen_only
+from tallystick.generation.forward import chosen_only
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

@@ -135,13 +135,13 @@ def test_stored_weights(tmp_path: Path) -> None:
 
 def test_texts_of_one_length_are_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = list[encoders.SameLength]()
-    real = encoders.by_text
+    real = encoders.batch_of_texts
 
     def seen(rows: np.ndarray, run: encoders.SameLength) -> np.ndarray:
         runs.append(run)
         return real(rows, run)
 
-    monkeypatch.setattr(encoders, "by_text", seen)
+    monkeypatch.setattr(encoders, "batch_of_texts", seen)
     save_encoder("bert", tmp_path)
     engine(open_model(tmp_path)).values(texts(5, 9, 5, 5, 9))
     assert set(runs) == {encoders.SameLength(0, 2, 9), encoders.SameLength(18, 3, 5)}

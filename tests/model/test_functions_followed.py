@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("torch")
 
 from tallystick.program.capture.explore import OPERATIONS
-from tallystick.program.capture.rewriting import Rewriting
+from tallystick.program.capture.rewriting import SET_ASIDE, Rewriting
 from tallystick.program.capture.rewritten import NAME
-from tallystick.program.capture.set_aside import SET_ASIDE
 
 KEPT: list[Callable[[int], int]] = []
 

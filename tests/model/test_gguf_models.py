@@ -23,7 +23,7 @@ from tallystick.answers.modules import read_config
 from tallystick.answers.programs import engine_program, forward_program
 from tallystick.commit.tensor import widened
 from tallystick.errors import RefusedModelError
-from tallystick.numerics.blocks import BLOCKS
+from tallystick.numerics.operators.quantised import BLOCKS
 from tallystick.program.executor import Executor
 from tallystick.program.runner import StepInputs
 

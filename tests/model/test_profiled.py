@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tallystick.program.capture.profiled import unwatched, watched_by
+from tallystick.program.capture.outside_calls import unwatched, watched_by
 
 
 def inner() -> int:

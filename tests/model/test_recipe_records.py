@@ -14,7 +14,7 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import UsageError
 from tallystick.job.recipes import classify, find_recipe, new_job, settings_for
 from tallystick.job.recipes.base import Sources, normal
-from tallystick.job.recipes.language import masked_loss
+from tallystick.job.recipes.text_records import masked_loss
 
 
 def texts(rows: int = 40) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 from tallystick import _core
 from tallystick.job.recipes.base import Built
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.program.ir import COMMIT, Node
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

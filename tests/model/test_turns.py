@@ -20,9 +20,9 @@ from tallystick.report.facts import read_run
 from tallystick.report.run_page import run_page
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import Which, weights_of
+from tallystick.run.store.unsigned import Declaration
 
 BATCH, RECORDS, SEED, ROUNDS = 6, 20, 7, 12
 _RNG = np.random.default_rng(0)

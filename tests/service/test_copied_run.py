@@ -24,7 +24,7 @@ from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import LossBody
 from tallystick.protocol.messages import make_answer
 from tallystick.prover.answers import Keeping
-from tallystick.prover.copied import copy_run
+from tallystick.prover.handover import copy_run
 from tallystick.prover.prover import Prover
 from tallystick.prover.registered import Registered
 from tallystick.run.execute.trainer import Options, RunSummary

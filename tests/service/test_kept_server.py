@@ -22,9 +22,8 @@ from tallystick.errors import CorruptFileError
 from tallystick.prover.prover import Prover
 from tallystick.service.server import HttpServer, listening_socket
 from tallystick.serving.kept import prover as kept_prover
-from tallystick.serving.kept.disputes_app import disputes_app
 from tallystick.serving.kept.executions import Executions
-from tallystick.serving.kept.parties import KeptParties
+from tallystick.serving.kept.parties import KeptParties, disputes_app
 from tallystick.serving.kept.reader import KeptReader
 
 

@@ -22,7 +22,7 @@ from tallystick.run.execute.trainer import Options, train_job
 
 ROOMS = re.compile(r"/tallystick/((?:service|prover|delegation|protocol)/\w+)\.py$")
 PATH = {
-    "service/connection", "service/doors", "service/guard", "service/party_app",
+    "service/doors", "service/guard", "service/party_app", "service/server",
     "delegation/turns",
     "prover/registered", "prover/sessions", "prover/answers", "prover/prover",
     "protocol/referee", "protocol/queries", "protocol/messages",

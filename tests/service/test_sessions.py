@@ -23,7 +23,7 @@ from service.parties import OTHER_REFEREE, REFEREE, A, B, C, Player
 from service.transports import Certificates, now
 from unit.protocol.simulator import Party
 
-from tallystick.commit.compact import split_compact
+from tallystick.commit.signed import split_compact
 from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,

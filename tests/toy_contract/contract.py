@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tallystick.contracts.gpu_probe import check_gpu
 from tallystick.contracts.ordered.contract import ordered_kernels
-from tallystick.devices.device import Device, is_cuda
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.device import Device, Kernel, is_cuda
 from tallystick.numerics.contracts import Contract, contract_family
 from tallystick.opening.quantity import Quantity, Rule, Site
 

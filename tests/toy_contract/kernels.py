@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.devices.device import Device, is_cuda
-from tallystick.devices.kernel import Kernel, Run, replaced
+from tallystick.devices.device import Device, Kernel, Run, is_cuda, replaced
 from tallystick.numerics.types import Attrs
 
 

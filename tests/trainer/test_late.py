@@ -33,7 +33,7 @@ from tallystick.job.job_file import load_job
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 
 def closure() -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tallystick import api
 from tallystick.job.job import Job
-from tallystick.notebook import Tabled
 from tallystick.protocol.verdict import Conviction, Place, Verdict
 from tallystick.run.show.summary import RunSummary
+from tallystick.visible import Tabled
 
 
 class Hostile(Tabled):

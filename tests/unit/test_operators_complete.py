@@ -20,7 +20,7 @@ from vectors.kernel_format import Case, groups, load
 from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.rounded.cpu import rounded_kernel
 from tallystick.errors import UsageError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, complete_attrs, lookup
 from tallystick.numerics.types import type_of
@@ -36,7 +36,7 @@ COLUMNS = ("kernel", "opening rule", "rounded", "stock form", "exact torch kerne
 
 
 def attachments() -> list[Attachments[Any]]:
-    from tallystick.contracts.ordered.torch.table import exact
+    from tallystick.contracts.ordered.torch import exact
     from tallystick.contracts.replay.stock.stock import stock_form
 
     return [kernel, opening, rounded_kernel, real_graph, exact, stock_form]
@@ -109,7 +109,7 @@ def needed_exactly(spec: OpSpec) -> bool:
 
 def row(spec: OpSpec) -> dict[str, str]:
     """What each column holds for an operator: empty is a gap."""
-    from tallystick.contracts.ordered.torch.table import exact
+    from tallystick.contracts.ordered.torch import exact
     from tallystick.contracts.replay.stock.stock import stock_form
 
     name = spec.name
@@ -145,7 +145,7 @@ def test_no_operator_lacks_anything() -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_the_table_sees_a_gap(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.contracts.ordered.torch.table import exact
+    from tallystick.contracts.ordered.torch import exact
     from tallystick.contracts.replay.stock.stock import stock_form
 
     name = {"lowering": "tallystick.sum_squares", "exact torch kernel": "aten.relu"}.get(

@@ -30,7 +30,7 @@ from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 STEPS = 100
 

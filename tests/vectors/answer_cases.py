@@ -13,14 +13,13 @@ from unit.answers import toy, toy_encoder
 from unit.answers.toy import Toy, receipt_of
 from unit.answers.toy_encoder import ToyEncoder, receipt_of_encoding
 
+from tallystick.answers.beside_receipt import Encoded, Spoken
 from tallystick.answers.cancellation import sign_cancellation
-from tallystick.answers.encoded import Encoded
 from tallystick.answers.encoding_job import AnyRequest, EncodingJob, EncodingRequest
 from tallystick.answers.job import TOKENS, AnswerJob
 from tallystick.answers.layout import CLASSES, EMBEDDING, Settings
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import Adapter, ModelStatement, ProgramName, SpecialToken, Weight
 from tallystick.answers.words import AnyJob
 from tallystick.commit.checkpoint import run_root

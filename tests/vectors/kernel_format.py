@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,29 +86,38 @@ def device_groups() -> list[str]:
     return [group for group in groups() if group not in _ON_PROCESSORS]
 
 
+@cache
+def _files(root: Path, group: str) -> tuple[Any, bytes]:
+    index = json.loads((root / f"{group}.json").read_text())
+    return index, (root / index["data"]).read_bytes()
+
+
 def load(
     group: str,
     kinds: Mapping[str, Mapping[str, str]],
     root: Path = ROOT,
     contract: str = CONTRACT,
+    op: str | None = None,
 ) -> list[Case]:
-    """The cases of one group; `kinds` gives each operator's attribute kinds."""
-    index = json.loads((root / f"{group}.json").read_text())
+    """The cases of one group, or of one operator in it; `kinds` gives each operator's attribute
+    kinds."""
+    index, data = _files(root, group)
     assert index["format"] == FORMAT and index["contract"] == contract
-    data = (root / index["data"]).read_bytes()
 
     def array(place: Any) -> np.ndarray | None:
         if place is None:
             return None
         dtype, shape, offset = place
         wanted = np.dtype(DTYPES[dtype])
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         # copied: operands must be aligned and writable arrays as callers have them
         flat = np.frombuffer(data, wanted.newbyteorder("<"), count, offset)
         return flat.astype(wanted).reshape(shape)
 
     cases = []
     for entry in index["cases"]:
+        if op not in (None, entry["op"]):
+            continue
         own = kinds[entry["op"]]
         attrs = {k: attr_from_json(v, own[k]) for k, v in entry["attrs"].items()}
         outputs = tuple(x for p in entry["outputs"] if (x := array(p)) is not None)

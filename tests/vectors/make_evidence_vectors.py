@@ -60,7 +60,7 @@ from tallystick.prover.local import SilenceError, play
 from tallystick.run.cheats.attacks import attack_names
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 REFEREE, CHEAT, OPPONENT = (PrivateKey(bytes([number]) * 32) for number in (5, 8, 9))
 PEM = REFEREE.public.pem().decode()

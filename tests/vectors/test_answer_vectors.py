@@ -21,9 +21,9 @@ from reference.judge.programs import read_program
 from reference.sampler import Asked, places, row, seed_of_choice
 from unit.answers.sampled import sampled
 
+from tallystick.answers.beside_receipt import read_said
 from tallystick.answers.cancellation import read_cancellation
 from tallystick.answers.check import bound, check_answer, check_words
-from tallystick.answers.encoded import read_said
 from tallystick.answers.encoding_job import AnyRequest, read_request
 from tallystick.answers.job import checked_program
 from tallystick.answers.layout import Bucket, Settings, choice_seed

@@ -21,13 +21,13 @@ from cryptography.hazmat.primitives.serialization import (
 from tallystick.claims.findings import answer_payload
 from tallystick.claims.models import model_signature
 from tallystick.commit.p256 import P256Key, P256PublicKey, vouching_payload
-from tallystick.commit.signing import Envelope, PrivateKey, pae
-from tallystick.commit.statement import (
+from tallystick.commit.signed import (
     PAYLOAD_TYPE,
     Subject,
     read_statement,
     sign_statement,
 )
+from tallystick.commit.signing import Envelope, PrivateKey, pae
 from tallystick.protocol.statement import run_statement
 
 FILE = Path(__file__).resolve().parents[2] / "vectors" / "claims" / "claims.json"

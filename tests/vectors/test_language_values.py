@@ -23,8 +23,7 @@ from tallystick.numerics.operators.common import constant
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.forms import rounds
-from tallystick.numerics.values.graph import Condition, Expr, interned, operand
-from tallystick.numerics.values.primitives import INDEX, PRIMITIVES
+from tallystick.numerics.values.graph import INDEX, PRIMITIVES, Condition, Expr, interned, operand
 
 FILE = json.loads((maker.FOLDER / "values.json").read_text())
 GROUPS = {f"{g['kind']} {g['dtype']} of {g['of']}": g for g in FILE["primitives"]}
@@ -65,7 +64,7 @@ def by_numpy(group: dict[str, Any], columns: list[Array]) -> Array:
 def by_torch(group: dict[str, Any], columns: list[Array]) -> Array:
     value = value_of(group)
     operands = {"abc"[k]: torch.from_numpy(x.copy()) for k, x in enumerate(columns)}
-    meaning = pointwise.meaning_of("", {}, operands)
+    meaning = pointwise.interpreter_of("", {}, operands)
     found = meaning(value, tuple(meaning(leaf, ()) for leaf in value.of))
     return found.numpy()
 
@@ -163,11 +162,11 @@ def test_a_constant_and_a_size() -> None:
             if group["kind"] == "constant":
                 value = float.fromhex(number) if isinstance(number, str) else number
                 leaf = Expr("constant", dtype, number=value)
-                mine = elements.meaning_of("", {}, {}, {})(leaf, ())
+                mine = elements.interpreter_of("", {}, {}, {})(leaf, ())
                 theirs = reader.literal(number, dtype)
                 assert texts(np.atleast_1d(theirs), dtype) == [wanted], number
             elif group["kind"] == "size":
-                mine = elements.meaning_of("", {}, {}, {"x": number})(
+                mine = elements.interpreter_of("", {}, {}, {"x": number})(
                     Expr("size", "f32", name="x"), ()
                 )
             else:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tallystick.numerics.values.primitives import MOVED, PRIMITIVES
+from tallystick.numerics.values.graph import MOVED, PRIMITIVES
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 SCHEMA = json.loads((VECTORS / "operators.schema.json").read_text())

@@ -31,7 +31,7 @@ WITH_FORMS = sorted(name for name, spec in all_ops().items() if spec.forms)
 
 
 def cases(op: str) -> list[fmt.Case]:
-    return [case for group in fmt.groups() for case in fmt.load(group, KINDS) if case.op == op]
+    return [case for group in fmt.groups() for case in fmt.load(group, KINDS, op=op)]
 
 
 def test_the_file_is_what_the_declarations_say() -> None:

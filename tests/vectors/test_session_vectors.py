@@ -27,7 +27,7 @@ from reference.session.layout import (
 from reference.session.turns import read_turn, write_turn
 from session_format import Log, Message, load
 
-from tallystick.commit.compact import sign_compact
+from tallystick.commit.signed import sign_compact
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.entries import open_entry
 from tallystick.delegation.seals import open_opening, open_seal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.program.ir import Program, Value, op_spec
 
 # Operators with a line of their own; the others go by the registry's class.

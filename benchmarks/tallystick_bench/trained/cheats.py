@@ -16,8 +16,8 @@ from tallystick.prover.local import Played, play
 from tallystick.run.cheats.attacks import attack_names
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.unsigned import Declaration
 from tallystick_bench.trained.ways import tallystick
 
 REFEREE = PrivateKey(bytes([5]) * 32)

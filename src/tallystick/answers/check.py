@@ -13,15 +13,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tallystick.answers.beside_receipt import Encoded, Spoken
 from tallystick.answers.cancellation import finding_of
-from tallystick.answers.encoded import Encoded
 from tallystick.answers.encoding_job import AnyRequest, EncodingJob, EncodingRequest
 from tallystick.answers.encoding_programs import VALUES
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
 from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.words import AnyJob, Said, contradictions
 from tallystick.commit.signing import PublicKey

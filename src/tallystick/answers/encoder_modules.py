@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding
+from tallystick.answers.families import AFTER_PAD, ENCODERS, Encoding
 from tallystick.answers.layout import EMBEDDING
 from tallystick.errors import RefusedModelError
 from tallystick.program.capture import custom_ops

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tallystick.answers.encoded import Encoded
+from tallystick.answers.beside_receipt import Encoded
 from tallystick.answers.encoding_programs import SALT, VALUES, encoding_slots
 from tallystick.answers.layout import ENCODINGS, EncodingBucket, encoding_types
 from tallystick.answers.one_step import OneStepJob

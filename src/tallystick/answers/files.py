@@ -16,18 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallystick.answers.beside_receipt import Encoded, Spoken, read_said
 from tallystick.answers.check import bound
-from tallystick.answers.encoded import Encoded, read_said
 from tallystick.answers.encoding_job import AnyRequest, EncodingJob, read_request
 from tallystick.answers.job import checked_program
 from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import PublicKey
-from tallystick.disk.anew import DirectoryKind, written_anew
 from tallystick.disk.files import TEMPORARY_SUFFIX, make_directory, write_file
+from tallystick.disk.manifest import DirectoryKind, written_anew
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.layout import Bucket, Settings, choice_seed, record
 from tallystick.answers.one_step import OneStepJob
 from tallystick.answers.programs import LOGPROBS as LOGPROBS
@@ -19,7 +20,6 @@ from tallystick.answers.programs import SALT as SALT
 from tallystick.answers.programs import TOKENS as TOKENS
 from tallystick.answers.programs import answer_slots
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.errors import DigestMismatchError

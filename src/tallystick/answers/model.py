@@ -15,10 +15,9 @@ from typing import Any
 
 from tallystick.answers.adapter import CONFIG as ADAPTER_CONFIG
 from tallystick.answers.adapter import LoraAdapter, open_adapter
-from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding, encoding_of
-from tallystick.answers.families import family_of
+from tallystick.answers.families import AFTER_PAD, ENCODERS, Encoding, encoding_of, family_of
 from tallystick.answers.gguf_model import GgufWeights, divided_frequencies, read_gguf
-from tallystick.answers.stored import stored_shape
+from tallystick.answers.weights import stored_shape
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
 from tallystick.disk.gguf import SUFFIX
@@ -230,8 +229,7 @@ def weights(model: Model) -> dict[str, Array]:
     that a merged adapter changes are computed. Raises RefusedModelError where the files do not fit
     the config.
     """
-    from tallystick.answers.adapted import merge, module_of
-    from tallystick.answers.modules import computed_buffers, parameter_names
+    from tallystick.answers.modules import computed_buffers, merge, module_of, parameter_names
     from tallystick.answers.weights import named, types_of
 
     module, adapter = module_of(model), model.adapter

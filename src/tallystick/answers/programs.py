@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
 from tallystick.answers.sampler import emit
-from tallystick.answers.stored import over_stored
-from tallystick.answers.weights import types_of
+from tallystick.answers.weights import over_stored, types_of
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
@@ -76,7 +75,7 @@ def captured(
 def _captured(
     model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
 ) -> Program:
-    from tallystick.answers.adapted import merged_weights, module_of
+    from tallystick.answers.modules import merged_weights, module_of
     from tallystick.program.capture.api import capture_forward
 
     module = module_of(model)

@@ -9,18 +9,15 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tallystick.answers.beside_receipt import ENCODED_BEGINNING, SPOKEN_KIND, Encoded, Spoken
 from tallystick.answers.cancellation import CANCELLATION_TYPE, read_cancellation
 from tallystick.answers.check import check_words
-from tallystick.answers.encoded import BEGINNING as ENCODED_BEGINNING
-from tallystick.answers.encoded import Encoded
 from tallystick.answers.encoding_job import EncodingJob, EncodingRequest, read_request
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
 from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
 from tallystick.answers.shown import ShownRequest
-from tallystick.answers.spoken import KIND as SPOKEN_KIND
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.two_receipts import BEGINNING as TWO_RECEIPTS

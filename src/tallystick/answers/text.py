@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.encoding_job import AnyRequest, EncodingJob
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.special import TOKENIZER, model_tokenizer, special_tokens
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.template import Template
 from tallystick.answers.words import Said, stop_set

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.derive import (
     check_adapter,
     check_program_of,
@@ -24,7 +25,6 @@ from tallystick.answers.model import Model, weights
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, AnswerReceipt, sign_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.special import TOKENIZER
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords
 from tallystick.answers.words import most_tokens, stop_set

@@ -16,9 +16,8 @@ from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import UsageError
-from tallystick.job.held import HeldOut, held_of
 from tallystick.job.job import Job
-from tallystick.job.reading import Data
+from tallystick.job.reading import Data, HeldOut, held_of
 from tallystick.job.save import Schedules, save_later
 from tallystick.job.save import save_job as write_job
 from tallystick.job.scalars import Schedule
@@ -212,7 +211,7 @@ def capture(
     """
     captures = with_torch("tallystick.program.capture.api", "capture")
     later = with_torch("tallystick.program.capture.later", "capture")
-    memory = with_torch("tallystick.program.capture.set_aside", "capture")
+    memory = with_torch("tallystick.program.capture.rewriting", "capture")
     several = isinstance(optimizer, Mapping)
     for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if limit is not None and not 0 < limit < float("inf"):

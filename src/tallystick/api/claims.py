@@ -15,8 +15,8 @@ from tallystick.claims.findings import audit_payload
 from tallystick.claims.models import model_signature
 from tallystick.claims.runs import StatedRun, provenance_payload, stated_run
 from tallystick.commit.p256 import P256Key
+from tallystick.commit.signed import Statement, read_statement, sign_statement
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import Statement, read_statement, sign_statement
 from tallystick.disk.keys import load_p256_key
 from tallystick.disk.manifest import file_digest
 from tallystick.disk.regular import read_file

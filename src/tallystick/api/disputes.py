@@ -18,7 +18,6 @@ from tallystick.errors import UsageError
 from tallystick.job.carried import PageJudgement, judge_carried
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
-from tallystick.notebook import Tabled
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.judge import judge as judge_evidence
@@ -27,6 +26,7 @@ from tallystick.prover.cheating import party_of
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
 from tallystick.run.store.directory import RunStore
+from tallystick.visible import Tabled
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tallystick.answers.beside_receipt import Encoded
 from tallystick.answers.derive import check_adapter, check_program_of, check_vocabulary
-from tallystick.answers.encoded import Encoded
 from tallystick.answers.encoding_job import EncodingJob, EncodingRequest
 from tallystick.answers.encoding_programs import VALUES, encoding_slots
 from tallystick.answers.files import AnswerFiles, free_places, read_program, read_statement

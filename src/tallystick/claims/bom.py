@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tallystick.claims.runs import StatedRun, job_files
 from tallystick.commit.encoding import sha256
-from tallystick.commit.statement import CLAIMS, FILE, Subject
+from tallystick.commit.signed import CLAIMS, FILE, Subject
 from tallystick.installed import tallystick_version
 from tallystick.protocol.statement import COMMITMENT
 from tallystick.run.show.summary import series

@@ -16,8 +16,8 @@ from tallystick.answers.two_receipts import BEGINNING as TWO_RECEIPTS
 from tallystick.answers.two_receipts import TwoReceipts
 from tallystick.answers.words import Said
 from tallystick.commit.encoding import JsonValue, sha256
+from tallystick.commit.signed import RUN_ROOT, STATE_ROOT, Subject, claim_type, statement_payload
 from tallystick.commit.signing import Envelope, verify_run
-from tallystick.commit.statement import RUN_ROOT, STATE_ROOT, Subject, claim_type, statement_payload
 from tallystick.errors import MismatchError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.statement import COMMITMENT, CONVICTION_TYPE

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tallystick.commit.encoding import JsonValue, canonical_json, sha256
 from tallystick.commit.p256 import P256Key
+from tallystick.commit.signed import PAYLOAD_TYPE, STATEMENT_TYPE
 from tallystick.commit.signing import pae
-from tallystick.commit.statement import PAYLOAD_TYPE, STATEMENT_TYPE
 from tallystick.disk.manifest import file_digest, files_below
 from tallystick.disk.regular import (
     is_directory,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.encoding import JsonValue
-from tallystick.commit.signing import PublicKey, RunCommitment
-from tallystick.commit.statement import (
+from tallystick.commit.signed import (
     CLAIMS,
     FILE,
     JOB,
@@ -20,6 +19,7 @@ from tallystick.commit.statement import (
     claim_type,
     statement_payload,
 )
+from tallystick.commit.signing import PublicKey, RunCommitment
 from tallystick.disk.manifest import file_digest
 from tallystick.errors import UsageError
 from tallystick.installed import tallystick_version

@@ -10,14 +10,14 @@ import click
 from tallystick.answers.check import AnswerReport
 from tallystick.answers.files import read_model_request
 from tallystick.answers.words import Said
-from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
+from tallystick.api.answers import AnswerRun, answer_run_of
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
 from tallystick.cli.claims import claim_key_option, claim_option, claim_signer
-from tallystick.cli.conviction import check_evidence, compare, is_conviction
+from tallystick.cli.other_checks import check_evidence, compare, is_conviction, say_sample, seed_of
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -34,7 +34,6 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import refuse_options, refuse_others
 from tallystick.cli.requests import check_shown_request
-from tallystick.cli.samples import say_sample, seed_of
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError

@@ -28,8 +28,7 @@ from tallystick.run.cheats.attacks import (
 )
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Listener, Options, RunSummary, train_job
-from tallystick.run.store.declaration import Declaration
-from tallystick.run.store.trace import TraceRange
+from tallystick.run.store.unsigned import Declaration, TraceRange
 from tallystick.terminal.progress import Reporter
 
 _OWN_CHOICE = {"step": "the middle", "checkpoint": "the middle"}

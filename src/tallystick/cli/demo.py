@@ -37,10 +37,10 @@ from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.evaluation import Draw, sample_tokens
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
-from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore, checkpoint_name
 from tallystick.run.store.export import export_model, verify_model
 from tallystick.run.store.fsck import fsck
+from tallystick.run.store.unsigned import Declaration
 from tallystick.terminal.progress import Reporter
 
 # The judge is a process of its own in which importing torch fails.

@@ -60,7 +60,7 @@ def inspect(path: str, job: str | None, as_json: bool) -> None:
     outcome, a seal, a log entry, an exported model, a key, or a page that carries evidence. No
     step is executed.
     """
-    from tallystick.cli.job_words import words_json
+    from tallystick.cli.job import words_json
     from tallystick.job.words import words_of
 
     place, words = Path(path), None
@@ -140,7 +140,7 @@ def _say_session(path: str, found: dict[str, Any]) -> None:
 
 def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     """A run or a job for people."""
-    from tallystick.cli.job_words import say_words
+    from tallystick.cli.job import say_words
 
     if found["kind"] == "job":
         say("what        a job: everything that determines a run")

@@ -1,12 +1,15 @@
-"""`tallystick job new`, `job verify`, `job show`, `job recipes`."""
+"""`tallystick job new`, `job verify`, `job show`, `job recipes`; and a job in words, on a terminal
+and in JSON, as `inspect` says it too.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tallystick.cli.job_words import against_json, say_against, say_words, words_json
 from tallystick.cli.output import json_option, overwrite_option, print_json, say
 from tallystick.cli.places import PLACE
 from tallystick.errors import UsageError
@@ -16,11 +19,60 @@ from tallystick.job.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job,
 from tallystick.job.recipes.base import Sources
 from tallystick.job.recipes.settings import describe, parse_pairs
 from tallystick.job.recipes.starting import CHECKPOINT
-from tallystick.job.words import words_of
+from tallystick.job.words import JobInWords, against, beside, sentences, words_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
 from tallystick.run.store.continuing import continue_run
 from tallystick.run.store.directory import RunStore
+
+
+def say_words(words: JobInWords) -> None:
+    """What the job digest covers, and apart from it what it does not."""
+    say("The job digest covers:")
+    for sentence in sentences(words):
+        say(f"  {sentence}")
+    uncommitted = beside(words)
+    if uncommitted:
+        say("Not committed (its author's word, which no digest covers):")
+        for line in uncommitted:
+            say(f"  {line}")
+
+
+def words_json(words: JobInWords) -> dict[str, Any]:
+    """The parts and the sentences; what is not committed stands in `not_committed` alone."""
+    parts = asdict(words)
+    return {
+        "digest": parts.pop("digest"),
+        "not_committed": dict(parts.pop("beside")),
+        "sentences": sentences(words),
+        "covered": parts,
+    }
+
+
+def say_against(first: JobInWords, second: JobInWords, names: tuple[str, str]) -> None:
+    """What differs between two jobs: a line of each."""
+    apart = against(first, second)
+    if not apart:
+        say("The two have one job digest: they are one job.")
+    for label, ours, theirs in apart:
+        say(label)
+        for name, sentence in zip(names, (ours, theirs), strict=True):
+            say(f"  {name}  {sentence or '(nothing)'}")
+    if first.beside != second.beside:
+        say("Beside the job digests, not committed:")
+        for name, own, other in ((names[0], first, second), (names[1], second, first)):
+            for line in beside(own):
+                if line not in beside(other):
+                    say(f"  {name}  {line}")
+
+
+def against_json(first: JobInWords, second: JobInWords) -> dict[str, Any]:
+    """What differs between two jobs."""
+    return {
+        "same": first.digest == second.digest,
+        "job_digests": [first.digest, second.digest],
+        "apart": [entry._asdict() for entry in against(first, second)],
+    }
 
 
 def _listing(name: str) -> list[str]:

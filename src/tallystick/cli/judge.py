@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from tallystick.cli.names import load_names, name_option, names_json, say_names
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -29,10 +28,17 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.pages import begins_as_page, load_page, page_json, say_page, warn_of_page
 from tallystick.cli.places import PLACE
-from tallystick.cli.verdicts import say_verdict, verdict_json
+from tallystick.cli.verdicts import (
+    load_names,
+    name_option,
+    names_json,
+    say_names,
+    say_verdict,
+    verdict_json,
+)
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import sign_statement
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.commit.statement import sign_statement
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file

@@ -8,8 +8,8 @@ import click
 
 from tallystick.cli.output import json_option, print_json, say
 from tallystick.commit.p256 import P256Key, vouching_payload
+from tallystick.commit.signed import sign_statement
 from tallystick.commit.signing import PrivateKey
-from tallystick.commit.statement import sign_statement
 from tallystick.disk.files import make_directory, write_file
 from tallystick.disk.keys import load_private_key, load_public_key, save_private_key
 

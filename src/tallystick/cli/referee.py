@@ -21,7 +21,7 @@ from tallystick.cli.places import PLACE, refuse_options
 from tallystick.cli.serve import tls_ca_option
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.book import alarms_until, challenge_rules, session_rules
-from tallystick.delegation.rules import NO_OFFER, Rules
+from tallystick.delegation.rules import NO_OFFER, Rules, step_milliseconds
 from tallystick.delegation.session import Session, check_rules
 from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.disk.files import write_file
@@ -29,7 +29,6 @@ from tallystick.disk.keys import load_private_key
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.program.work import step_milliseconds
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.run.show.estimate import human_seconds
 from tallystick.service import require_packages
@@ -37,8 +36,8 @@ from tallystick.service.archive import RESULT, evidence_name
 
 if TYPE_CHECKING:
     from tallystick.service.client import PartyClient
-    from tallystick.service.connection import ListeningSocket
     from tallystick.service.driver import Driver
+    from tallystick.service.server import ListeningSocket
 
 _FIXED = ("allow", "arity", "sealing", "opening", "budget", "step", "steps", "extension")
 

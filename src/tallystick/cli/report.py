@@ -9,7 +9,6 @@ import click
 
 from tallystick.answers.files import RECEIPT
 from tallystick.api.disputes import judge
-from tallystick.cli.names import load_names, name_option, names_by_key
 from tallystick.cli.output import (
     finish,
     json_option,
@@ -23,6 +22,7 @@ from tallystick.cli.output import (
     trust_referee_option,
 )
 from tallystick.cli.places import PLACE
+from tallystick.cli.verdicts import load_names, name_option, names_by_key
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import DeviationError
 from tallystick.delegation.watch import replayed

@@ -32,11 +32,10 @@ from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job, load_terms
 from tallystick.limits import LIMITS
 from tallystick.prover.cheating import party_of
-from tallystick.prover.copied import copy_run
-from tallystick.prover.handover import hand_over
+from tallystick.prover.handover import copy_run, hand_over
 from tallystick.prover.registered import Registered
+from tallystick.run.store.claim import signing_key
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.signer import signing_key
 from tallystick.service import require_packages
 from tallystick.terminal.progress import counted
 
@@ -174,7 +173,7 @@ def serve(
 
     if answers is not None:
         from tallystick.cli.serve_answers import serve_answers
-        from tallystick.serving.kept.disputes_app import disputes_app
+        from tallystick.serving.kept.parties import disputes_app
 
         signers = [one.public for one in own]
         with listening_socket(listen) as sock:

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tallystick.commit.encoding import JsonValue
+from tallystick.commit.signed import Subject, claim_type, statement_payload
 from tallystick.commit.signing import NO_KEY, PublicKey
-from tallystick.commit.statement import Subject, claim_type, statement_payload
 from tallystick.errors import CannotCheckError
 
 KEY_TYPE = claim_type("key")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tallystick.comparing.values import ElementApart
 from tallystick.job.words.sentences import Apart
-from tallystick.notebook import Tabled
+from tallystick.visible import Tabled
 
 JOBS, RUNS, TRACES = "jobs", "runs", "traces"
 

@@ -124,8 +124,8 @@ def same(device: Cuda, contract: Contract, case: Case) -> bool:
     complete = complete_attrs(spec, attrs, types)
     expected = [np.empty(t.shape, DTYPES[t.dtype]) for t in spec.infer(complete, types)]
     CPU.kernels(contract)[op].run(complete, arrays, expected)
-    inputs = [device.there(array) for array in arrays]
-    outputs = [device.there(array) for array in expected]
+    inputs = [device.from_host(array) for array in arrays]
+    outputs = [device.from_host(array) for array in expected]
     for tensor, array in zip(outputs, expected, strict=True):
         device.write(np.zeros_like(array), tensor)
     device.kernels(contract)[op].run(complete, inputs, outputs)
@@ -135,7 +135,7 @@ def same(device: Cuda, contract: Contract, case: Case) -> bool:
 
 def _replays(device: Cuda) -> bool:
     """True if copies that were recorded are made again for every run."""
-    target = device.there(np.zeros((40, 50), np.float32))
+    target = device.from_host(np.zeros((40, 50), np.float32))
     source = device.contiguous("f32", (50, 40))
     turned = device.view(source, 0, "f32", (40, 50), (4, 160))
     copies = device.sequence([(lambda _, i, o: device.copy(i[0], o[0]), {}, [turned], [target])])
@@ -151,7 +151,7 @@ def _replays(device: Cuda) -> bool:
 def _hashes(device: Cuda) -> bool:
     """True if tensors around the sizes of leaves and groups of leaves have their digests."""
     arrays = [np.arange(n).astype(np.uint8) for n in (0, 1, 2047, 2048, 2049, 600_000)]
-    there = [device.there(array) for array in arrays]
+    there = [device.from_host(array) for array in arrays]
     return list(device.digests(there)) == [tensor_digest(array) for array in arrays]
 
 

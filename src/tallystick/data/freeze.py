@@ -34,7 +34,6 @@ from tallystick.data.frozen import (
 from tallystick.data.pick import PickOptions, pick
 from tallystick.data.rules import Columns, FieldRules, Pad, longest
 from tallystick.data.sources.base import DataSource
-from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.columns import ColumnWriter, file_bytes, is_left_over
 from tallystick.disk.files import (
     free_bytes,
@@ -45,7 +44,7 @@ from tallystick.disk.files import (
     sync_path,
     write_file,
 )
-from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.manifest import manifest_bytes, refuse_taken, written_anew
 from tallystick.disk.regular import names, os_errors, present
 from tallystick.errors import StorageError, UsageError
 from tallystick.limits import LIMITS

@@ -29,9 +29,8 @@ from tallystick.commit.members import Members
 from tallystick.commit.streamed import RecordStream
 from tallystick.commit.tensor import Array
 from tallystick.data.sources.base import rows_per_block
-from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX
-from tallystick.disk.manifest import Manifest, load_manifest
+from tallystick.disk.manifest import DirectoryKind, Manifest, load_manifest
 from tallystick.disk.regular import is_directory, present, size_of
 from tallystick.disk.tensorfile import Check, FileTypes, TensorFile, open_tensors, read_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from tallystick.commit.compact import split_compact
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.entries import (
     Answered,

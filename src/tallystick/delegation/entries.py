@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from tallystick.commit.compact import open_compact, sign_compact, split_compact
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
+from tallystick.commit.signed import open_compact, sign_compact, split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.rules import LATEST, Rules, read_rules
 from tallystick.delegation.seals import read_key

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.commit.compact import open_compact, sign_compact, split_compact
 from tallystick.commit.encoding import Reader, Writer, tag
+from tallystick.commit.signed import open_compact, sign_compact, split_compact
 from tallystick.commit.signing import Envelope, PrivateKey, PublicKey, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tallystick.commit.compact import same_words
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import same_words
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import (
     ALONE,

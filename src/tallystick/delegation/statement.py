@@ -10,14 +10,7 @@ from typing import NoReturn
 
 from tallystick.commit.encoding import JsonValue, parse_canonical_json
 from tallystick.commit.members import Members
-from tallystick.commit.signing import (
-    Envelope,
-    PrivateKey,
-    PublicKey,
-    sign_envelope,
-    verify_envelope,
-)
-from tallystick.commit.statement import (
+from tallystick.commit.signed import (
     DOCUMENT,
     ENTRY,
     FILE,
@@ -26,6 +19,13 @@ from tallystick.commit.statement import (
     Subject,
     claim_type,
     statement_payload,
+)
+from tallystick.commit.signing import (
+    Envelope,
+    PrivateKey,
+    PublicKey,
+    sign_envelope,
+    verify_envelope,
 )
 from tallystick.delegation.book import Book, alarms_until
 from tallystick.delegation.offer import LATEST, key_of, within

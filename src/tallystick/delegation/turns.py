@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tallystick.commit.compact import open_compact, sign_compact, split_compact
 from tallystick.commit.encoding import U64_MAX, Reader, Writer, tag
+from tallystick.commit.signed import open_compact, sign_compact, split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS

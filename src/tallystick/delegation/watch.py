@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import (
     CONVICTED,

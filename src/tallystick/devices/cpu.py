@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.devices.device import ALIGNMENT, Device
-from tallystick.devices.kernel import copy
-from tallystick.numerics.blocks import BLOCK_DTYPES
+from tallystick.devices.device import ALIGNMENT, Device, copy
+from tallystick.numerics.operators.quantised import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
 
 _LAID = {**DTYPES, **BLOCK_DTYPES}

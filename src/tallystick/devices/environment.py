@@ -6,7 +6,7 @@ Python: numpy's loops and Python's own floats follow the calling thread's enviro
 calls `reestablish` after it.
 
 No code of ours can set the threads of other libraries. Code that computes on such threads checks
-them (products/probe.py, contracts/replay/stock/probe.py), once after each entry; `entries`
+them (products/probe.py, contracts/replay/stock/stock.py), once after each entry; `entries`
 counts the entries.
 """
 

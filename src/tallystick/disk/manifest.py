@@ -1,20 +1,43 @@
-"""Digests over files: of whole files, as any other tool computes them, and of manifests.
+"""Directories with a manifest: digests over files, and how a directory is written anew.
 
 A *manifest* is canonical JSON whose last word binds all the others.
 A manifest is for people and for finding files; what it says about the computation is bound by
 the job digest. The self-digest is there so that no byte of it can rot unnoticed.
+
+A directory of one kind (a job, a frozen data set) is whole when its manifest is there, which is
+written last. To overwrite one, the new one is written beside it and takes its name when it is
+whole. So a command that fails or is killed leaves the old one as it was; but where it is killed
+between the two renames, the old one lies beside its place, as `.NAME.old-…`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.encoding import JsonValue, Writer, canonical_json, parse_canonical_json, tag
-from tallystick.disk.regular import entries, open_file, os_errors, read_file, refuse_kind
-from tallystick.errors import CorruptFileError, DigestMismatchError, UnsupportedVersionError
+from tallystick.disk.files import new_directory, remove_tree, sync_path
+from tallystick.disk.regular import (
+    entries,
+    is_directory,
+    names,
+    open_file,
+    os_errors,
+    present,
+    read_file,
+    refuse_kind,
+)
+from tallystick.errors import (
+    CorruptFileError,
+    DigestMismatchError,
+    UnsupportedVersionError,
+    UsageError,
+)
 from tallystick.limits import LIMITS
 
 _PIECE = 1 << 20
@@ -119,3 +142,71 @@ def read_manifest(data: bytes, path: Path, what: str, *kinds: str) -> Manifest:
             "Restore it from an intact copy.",
         )
     return value
+
+
+@dataclass(frozen=True)
+class DirectoryKind:
+    """A kind of directory: its name in a sentence, the file that comes last, and the names that its
+    writer gives: those at its top, and DIRECTORY/NAME in a directory there."""
+
+    words: str
+    manifest: str
+    is_own: Callable[[str], bool]
+
+
+def refuse_taken(directory: Path, kind: DirectoryKind) -> None:
+    """Raise UsageError where `directory` has one of `kind` already."""
+    if present(directory / kind.manifest):
+        raise UsageError(
+            f"{directory} already contains a {kind.words}.",
+            "Choose another directory, or pass --overwrite.",
+        )
+
+
+def refuse_strangers(directory: Path, is_own: Callable[[str], bool]) -> None:
+    """Raise UsageError where `directory`, about to be removed, holds files of another writer."""
+    found = names(directory)
+    for name in found[:]:
+        below = directory / name
+        if is_directory(below) and not below.is_symlink():
+            found += [f"{name}/{inside}" for inside in names(below)]
+    others = [name for name in found if not is_own(name)]
+    if others:
+        raise UsageError(
+            f"{directory} also contains other files ({min(others)}), which would be lost.",
+            "Move them away, or choose another directory.",
+        )
+
+
+@contextmanager
+def written_anew(directory: Path, kind: DirectoryKind, overwrite: bool) -> Iterator[Path]:
+    """The directory to write into, so that a new one of `kind` stands at `directory` afterwards.
+
+    One that is there already is refused without `overwrite`. With it, the yielded directory is
+    beside it and is swapped in at the end. Raises UsageError, StorageError.
+    """
+    if not (overwrite and present(directory / kind.manifest)):
+        refuse_taken(directory, kind)
+        yield directory
+        return
+    with os_errors(directory):
+        target = directory.resolve(strict=True)  # a link keeps its place
+    refuse_strangers(target, kind.is_own)
+    beside = new_directory(f".{target.name}.new-", target.parent)
+    try:
+        with os_errors(beside):
+            os.chmod(beside, os.stat(target).st_mode & 0o777)
+        yield beside
+        old = new_directory(f".{target.name}.old-", target.parent)
+        with os_errors(target):
+            os.rename(target, old)  # an empty directory may be renamed over
+            try:
+                os.rename(beside, target)
+            except OSError:
+                os.rename(old, target)
+                raise
+        sync_path(target.parent)
+    finally:
+        if is_directory(beside):
+            remove_tree(beside)
+    remove_tree(old)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tallystick import _core
-from tallystick.devices.kernel import Arrays, Outputs, Run, operand, optional
+from tallystick.devices.device import Arrays, Outputs, Run, operand, optional
 from tallystick.errors import UsageError
 from tallystick.generation.pages import PLACES
 from tallystick.numerics.operators.common import flag, integer, number

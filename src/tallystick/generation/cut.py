@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.build import given, piece, value_name
 from tallystick.program.fused import VALUES, Attention, ending, narrow

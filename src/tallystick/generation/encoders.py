@@ -20,13 +20,12 @@ from tallystick.closing import made_once
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Arrays, Outputs, Run, operand
+from tallystick.devices.device import Arrays, Outputs, Run, operand
 from tallystick.errors import UsageError
 from tallystick.generation.cut import LOGITS
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.network import RowPrograms
-from tallystick.generation.panels import Panels
-from tallystick.generation.prepared import prepared
+from tallystick.generation.panels import Panels, prepared
 from tallystick.numerics.contracts import find_contract, parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
@@ -242,7 +241,7 @@ class _TextAttention:
         values, out = operand(inputs, 1)[:, :, 0], outputs[0][:, :, 0]
         (scores, of_scores), (weights, of_weights), (sums, of_sums) = self._calls
         for run in self.given.runs:
-            q, k, v = (by_text(x, run) for x in (self._queries, self._keys, values))
+            q, k, v = (batch_of_texts(x, run) for x in (self._queries, self._keys, values))
             s = np.empty((*q.shape[:3], run.places), np.float32)
             made = np.empty((*q.shape[:3], v.shape[3]), np.float32)
             scores(of_scores, [q, k, None], [s])
@@ -252,7 +251,7 @@ class _TextAttention:
         out[self.given.count :] = 0
 
 
-def by_text(rows: Array, run: SameLength) -> Array:
+def batch_of_texts(rows: Array, run: SameLength) -> Array:
     """[texts, heads, places, elements] of [rows, heads, elements]."""
     found = rows[run.rows].reshape(run.texts, run.places, *rows.shape[1:])
     return np.ascontiguousarray(found.transpose(0, 2, 1, 3))

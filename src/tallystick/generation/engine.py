@@ -21,7 +21,7 @@ from tallystick.generation.forward import Forward
 from tallystick.generation.network import Network
 from tallystick.generation.pages import PLACES, Pages
 from tallystick.generation.sampling import Drawn, Sampling
-from tallystick.generation.scheduler import Scheduler
+from tallystick.generation.scheduler import Scheduler, Speculation
 from tallystick.generation.sequences import (
     GeneratedAnswer,
     GenerationRequest,
@@ -30,7 +30,6 @@ from tallystick.generation.sequences import (
     longest,
 )
 from tallystick.generation.sequences import Sequence as Text
-from tallystick.generation.speculation import Speculation
 
 MOST_ROWS = 512
 

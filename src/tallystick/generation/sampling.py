@@ -56,7 +56,7 @@ def truncated(y: np.ndarray, settings: Settings, softmax: Softmax) -> np.ndarray
     top_p, min_p = np.float32(found["top_p"]), np.float32(found["min_p"])
     firsts: list[np.ndarray | None] = [None] * len(y)
     if 0 < k < y.shape[1]:
-        orders = [first_of(row, k) for row in y]
+        orders = [largest_tokens(row, k) for row in y]
         y = np.stack([_only(row, first) for row, first in zip(y, orders, strict=True)])
         firsts = [*orders]
     if top_p >= 1 and min_p <= 0:
@@ -85,7 +85,7 @@ def _nucleus(row: np.ndarray, p: np.ndarray, top_p: np.float32) -> np.ndarray:
     """The tokens of the whole row before which the probabilities sum to below top_p."""
     count = _FIRST
     while True:
-        first = first_of(row, min(count, len(row)))
+        first = largest_tokens(row, min(count, len(row)))
         found = _below(first, p, top_p)
         if len(found) < len(first) or count >= len(row):
             return found
@@ -99,7 +99,7 @@ def _below(first: np.ndarray, p: np.ndarray, top_p: np.float32) -> np.ndarray:
     return np.concatenate([first[:1], first[1:][sums < top_p]])
 
 
-def first_of(row: np.ndarray, count: int) -> np.ndarray:
+def largest_tokens(row: np.ndarray, count: int) -> np.ndarray:
     """The first tokens of a row's descending order, in this order (NUMERICS 3.9)."""
     # Integers in the numbers' order: of the same size for both zeros, and negative where they are.
     seen = row.view(np.int32)

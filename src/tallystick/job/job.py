@@ -34,8 +34,8 @@ from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.data.frozen import check_columns, stream_file
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX
+from tallystick.disk.manifest import DirectoryKind
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, TensorFile, open_tensors, read_tensors
 from tallystick.errors import (
@@ -44,11 +44,11 @@ from tallystick.errors import (
 )
 from tallystick.job.continued import CONTINUES, read_continuation
 from tallystick.limits import LIMITS
-from tallystick.notebook import Tabled
 from tallystick.program.ir import Program
 from tallystick.program.state import State, check_slot_types, check_slots
 from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, text_digest
+from tallystick.visible import Tabled
 
 FORMAT = "tallystick-job/1"
 FORMAT_2 = "tallystick-job/2"

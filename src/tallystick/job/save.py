@@ -16,22 +16,25 @@ from tallystick.commit.job import JobCommitment2
 from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import refuse_taken
+from tallystick.disk.manifest import refuse_taken
 from tallystick.errors import UsageError
-from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.one_state import (
+    by_step,
+    by_turns,
     check_beside,
+    check_rounds,
     notes_together,
+    numbers_with_short,
     rates_by_program,
     scalars_together,
     state_together,
     widened,
+    with_short,
 )
 from tallystick.job.parts import STEP, Parts, validation_sentence
-from tallystick.job.reading import Data, End, Reading, taken
+from tallystick.job.reading import Data, End, HeldOut, Reading, taken
 from tallystick.job.scalars import BY_STEP, Schedule, scalar_tables
-from tallystick.job.streams import by_step, by_turns, check_rounds, numbers_with_short, with_short
 from tallystick.job.writing import check_state, commitment_of, fills_of, write_job
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program

@@ -15,9 +15,8 @@ from tallystick.commit.job import (
     scalars_digest,
 )
 from tallystick.commit.tensor import Array
-from tallystick.disk.anew import written_anew
 from tallystick.disk.files import make_directory, write_file
-from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.manifest import manifest_bytes, written_anew
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.job.job import (

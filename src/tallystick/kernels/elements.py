@@ -17,8 +17,7 @@ from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, STORED, Attrs, widened
-from tallystick.numerics.values.graph import Expr, interpreted
-from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.graph import FUNCTIONS, Expr, interpreted
 
 Array = np.ndarray
 
@@ -108,7 +107,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def meaning_of(
+def interpreter_of(
     op: str, operands: Mapping[str, Array], attrs: Attrs, sizes: Mapping[str, int]
 ) -> Callable[[Expr, tuple[Any, ...]], Any]:
     def of(value: Expr, parts: tuple[Any, ...]) -> Any:
@@ -161,7 +160,7 @@ def element_values(
     named = dict(zip((name.rstrip("?") for name in spec.operands), operands, strict=False))
     there = {name: x for name, x in named.items() if x is not None}
     counted = {name: x.size for name, x in there.items()} | dict(sizes or {})
-    meaning = meaning_of(spec.name, there, attrs, counted)
+    meaning = interpreter_of(spec.name, there, attrs, counted)
     with np.errstate(all="ignore"):
         shape = np.broadcast_shapes(*(x.shape for x in there.values()))
         refused = [] if form.refused is None or 0 in shape else [form.refused]

@@ -1,12 +1,16 @@
 """One operator on numpy arrays, without torch (DESIGN 9).
 
 A referee runs it, and any reader can check spec/NUMERICS.md with it.
+
+The output of a *view* operator is its operand's memory. No kernel computes it, on any device: the
+planner asks for the strides once (program/layout.py). A view is given as a function of a numpy
+array because numpy computes strides; it never reads the elements.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -14,10 +18,41 @@ import numpy as np
 from tallystick.devices.cpu import CPU
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.kernels.views import view
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.contracts import Contract, find_without_log
+from tallystick.numerics.operators.common import integers
+from tallystick.numerics.operators.movement import slice_of
 from tallystick.numerics.registry import OpSpec, all_ops, complete_attrs
-from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
+from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType, type_of
+
+# Over attributes and the one operand: a view of it or, where numpy cannot give one, a copy.
+View = Callable[[Attrs, np.ndarray], np.ndarray]
+
+view: Attachments[View] = Attachments("view", "tallystick.kernels.evaluate")
+
+
+@view("aten.view")
+def _view(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    return x.reshape(integers(attrs, "size"))
+
+
+@view("aten.permute")
+def _permute(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    return np.transpose(x, integers(attrs, "dims"))
+
+
+@view("aten.expand")
+def _expand(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    seen: np.ndarray = np.broadcast_to(x, integers(attrs, "size"))
+    return seen
+
+
+@view("aten.slice", named=True)
+def sliced(op: str, attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """The part of x that `op` names, which is a slice or an operator that scatters into one."""
+    axis, taken, _ = slice_of(op, attrs, type_of(x))
+    return x[(slice(None),) * axis + (taken,)]
+
 
 Result = np.ndarray | tuple[np.ndarray, ...]
 _Types = tuple[TensorType | None, ...]

@@ -14,8 +14,7 @@ from typing import Any
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import Attrs
-from tallystick.numerics.values.graph import Condition, Expr, values_below
-from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.graph import FUNCTIONS, Condition, Expr, values_below
 from tallystick.numerics.values.variants import loops, variant_of
 
 POINTWISE, FUNCTION, POWER, WHOLE = "pointwise", "function", "pow", "whole"

@@ -20,8 +20,7 @@ from tallystick.errors import UnsupportedVersionError
 from tallystick.limits import LIMITS
 
 if TYPE_CHECKING:
-    from tallystick.devices.device import Device
-    from tallystick.devices.kernel import Kernel
+    from tallystick.devices.device import Device, Kernel
     from tallystick.opening.quantity import Quantity, Rule, Site
     from tallystick.program.ir import Program
 

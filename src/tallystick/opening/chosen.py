@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.values.graph import Expr
-from tallystick.numerics.values.primitives import INDEX
+from tallystick.numerics.values.graph import INDEX, Expr
 from tallystick.opening.approx import Approx
 
 _UNKNOWN = object()

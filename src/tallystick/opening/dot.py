@@ -1,19 +1,59 @@
-"""DOT under `ordered/1` (NUMERICS 2), and what every contract's rule needs of an element's sum.
+"""DOT under `ordered/1` (NUMERICS 2), bit for bit the contract's, and what every contract's rule
+needs of an element's sum.
 
 A DOT is a chain whose links are chunks of 128 terms. Each chunk is a partial that the referee can
-execute.
+execute. numpy's own +, -, *, / and sqrt on float32 arrays are IEEE-754 operations (NUMERICS 1.3).
+What numpy lacks is here: the canonical NaN (1.5), additions one after the other, a chunk (2.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from tallystick.opening.arithmetic import dot_chunk, dot_partials
+from tallystick.kernels import elements
+from tallystick.kernels.evaluate import evaluate
+from tallystick.opening import approx
+from tallystick.opening.approx import Approx
 from tallystick.opening.quantity import CHUNK, Array, Chain, Index, Needs, Source, TreeQuantity
+
+
+def canonical(x: Any) -> Array:
+    """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
+    return cast(Array, x) if isinstance(x, Approx) else elements.canonical(x)
+
+
+def accumulated(state: Any, added: Any, count: int) -> Any:
+    """state + added[0] + added[1] + ..., one after the other; `count` additions in all."""
+    if isinstance(state, Approx) or isinstance(added, Approx):
+        state, added = approx.real(state), approx.widened(approx.real(added), count)
+        values = np.append(state.value, added.value)
+        errors = np.append(state.error, added.error)
+        return Approx(np.add.accumulate(values)[-1], np.add.accumulate(errors)[-1])
+    return np.add.accumulate(np.append(state, added).astype(np.float32))[-1]
+
+
+def started(state: Any, count: int) -> Any:
+    """The start of `count` additions. It is added too, so it gets their bound."""
+    return approx.widened(state, count) if isinstance(state, Approx) else state
+
+
+def dot_chunk(a: Array, b: Array) -> np.float32:
+    """The partial of one chunk, at most 128 terms (NUMERICS 2.1)."""
+    row = np.ascontiguousarray(a, dtype=np.float32).reshape(1, -1)
+    column = np.ascontiguousarray(b, dtype=np.float32).reshape(-1, 1)
+    return cast(np.float32, np.asarray(evaluate("aten.mm", row, column))[0, 0])
+
+
+def dot_partials(a: Array, b: Array) -> Array:
+    """Partials of several whole chunks: a, b are (chunks, CHUNK) arrays (NUMERICS 2.1)."""
+    left = np.ascontiguousarray(a, dtype=np.float32)[:, None, :]
+    right = np.ascontiguousarray(b, dtype=np.float32)[:, :, None]
+    return cast(Array, np.asarray(evaluate("aten.bmm", left, right)).reshape(-1))
+
 
 # The whole chunks whose factors a prover gathers at once; the number bounds working memory.
 _AT_ONCE = 1 << 13

@@ -19,19 +19,19 @@ from tallystick.numerics.operators.common import axis_of, constant, integer, int
 from tallystick.numerics.operators.reduction import folded
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import DTYPES
-from tallystick.numerics.values.graph import Condition, Expr, resolved, values_below
+from tallystick.numerics.values.graph import INDEX, MOVED, Condition, Expr, resolved, values_below
 from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
-from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
-from tallystick.opening.arithmetic import accumulated, canonical, started
 from tallystick.opening.chosen import Chosen
-from tallystick.opening.dot import Group, Products, Summed, dot
-from tallystick.opening.pointwise import (
+from tallystick.opening.dot import Group, Products, Summed, accumulated, canonical, dot, started
+from tallystick.opening.places import (
+    Reduced,
     broadcast_position,
     check_inside,
     coordinates,
     one,
     position,
+    reduced,
 )
 from tallystick.opening.quantity import (
     LIMIT,
@@ -50,7 +50,6 @@ from tallystick.opening.quantity import (
     TreeQuantity,
 )
 from tallystick.opening.real_pointwise import real_primitive
-from tallystick.opening.reduced import Reduced, reduced
 from tallystick.opening.values import value_of
 
 

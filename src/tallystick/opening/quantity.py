@@ -12,7 +12,7 @@ A quantity's value is a numpy scalar of its `dtype`, compared bit by bit. `needs
 on which the parties must agree before the referee executes any other part of it. The functions get
 their values in that order. All arithmetic in a rule is the contract's. numpy's binary32 and
 binary64 +, -, *, / and sqrt are IEEE-754 and may be used on arrays of the right dtype. Every other
-function goes through `tallystick.evaluate` or `arithmetic.py`.
+function goes through `tallystick.evaluate` or `dot.py`.
 """
 
 from __future__ import annotations

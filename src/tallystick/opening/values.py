@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from tallystick.kernels.evaluate import evaluate
-from tallystick.opening.arithmetic import canonical
+from tallystick.opening.dot import canonical
 from tallystick.opening.quantity import (
     BLOCK,
     REAL,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from tallystick.devices.kernel import operand, optional
+from tallystick.devices.device import operand, optional
 from tallystick.numerics.operators.common import number, output_mask
 from tallystick.numerics.operators.dot import geometry
 from tallystick.numerics.types import Attrs

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.device import Kernel
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program, Value
 from tallystick.program.layout import TensorPlace, viewed, whole

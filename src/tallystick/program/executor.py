@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.devices.context import DEFAULT, ExecutionContext
-from tallystick.devices.device import Buffer, Device, Tensor
+from tallystick.devices.device import Buffer, Device, Run, Tensor, refused_operands
 from tallystick.devices.environment import reestablish
-from tallystick.devices.kernel import Run, refused_operands
 from tallystick.devices.sequence import Call, CallFailedError, Sequenced
 from tallystick.errors import (
     CounterpartyError,
@@ -26,7 +25,7 @@ from tallystick.errors import (
     TallystickError,
     UsageError,
 )
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.blocks import BlockPart

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tallystick.devices.kernel import Kernel
-from tallystick.kernels.views import view
+from tallystick.devices.device import Kernel
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import STORED, Attrs

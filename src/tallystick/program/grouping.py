@@ -13,9 +13,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.device import Kernel
+from tallystick.kernels.evaluate import view
 from tallystick.kernels.parts import is_cheap, leading_axes
-from tallystick.kernels.views import view
 from tallystick.program.blocks import BlockGroup, Shape, prefix
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.schedule import in_order, view_roots, views_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.devices.device import Device, Tensor
-from tallystick.kernels.views import view
-from tallystick.numerics.blocks import BLOCK_DTYPES, BLOCKS
+from tallystick.kernels.evaluate import view
+from tallystick.numerics.operators.quantised import BLOCK_DTYPES, BLOCKS
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 # What a place's elements may be: also whole blocks of a quantised weight (fused.py).

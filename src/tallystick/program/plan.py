@@ -14,10 +14,9 @@ import numpy as np
 
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import ALIGNMENT as ALIGNMENT
-from tallystick.devices.device import Device
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.device import Device, Kernel
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import STORED, TensorType

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.devices.device import Tensor
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run, Tensor
 from tallystick.errors import MachineFaultError, UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node

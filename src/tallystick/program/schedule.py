@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.program.ir import Program, Value, op_spec
 
 T = TypeVar("T")

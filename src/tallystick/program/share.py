@@ -3,7 +3,7 @@
 A share is an aligned subtree [first, first + 2^level) of a step's micro-batches: of each folded
 value the sum over them, and of each micro-batch the statistics that carry slots (carry.py). The
 program is a text 1. Its nodes are those of the expanded step, with their own draw ids, and the
-additions that a worker makes between them (partial_sums.py). Where nobody disputes it, it need not
+additions that a worker makes between them (folded_tail.py). Where nobody disputes it, it need not
 be executed: it says which task a worker's signed claim is about (docs/adr/0024).
 """
 

@@ -17,7 +17,7 @@ import numpy as np
 from tallystick.commit.signing import RunCommitment
 from tallystick.commit.tensor import DTYPES, widened
 from tallystick.contracts.exact.opening import shown as shown_blocks
-from tallystick.contracts.rounded.opening import shown
+from tallystick.contracts.rounded.opening import accumulator_text
 from tallystick.opening.quantity import ACCUMULATOR, BLOCKS, REAL
 from tallystick.protocol.bodies import Body, NodeBody
 from tallystick.protocol.facts import Facts
@@ -136,7 +136,7 @@ def show(value: np.generic) -> str:
     """A scalar for a person: the number, and for a float its bits."""
     array = np.asarray(value)
     if array.dtype == ACCUMULATOR:
-        return f"the exact sum {shown(value)}"
+        return f"the exact sum {accumulator_text(value)}"
     if array.dtype == BLOCKS:
         return shown_blocks(value)
     if array.dtype == REAL:

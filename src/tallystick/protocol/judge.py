@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from tallystick.commit.signing import PublicKey
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
-from tallystick.notebook import Tabled
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import Forfeit, open_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import PARTIES, Verdict
+from tallystick.visible import Tabled
 
 
 @dataclass(frozen=True, repr=False)

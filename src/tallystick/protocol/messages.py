@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from tallystick.commit import merkle
-from tallystick.commit.compact import SIGNATURE_BYTES as SIGNATURE_BYTES
-from tallystick.commit.compact import open_compact, sign_compact
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
+from tallystick.commit.signed import SIGNATURE_BYTES as SIGNATURE_BYTES
+from tallystick.commit.signed import open_compact, sign_compact
 from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.limits import LIMITS

@@ -1,34 +1,30 @@
-"""Phase 3: one element of one output (PROTOCOL 6)."""
+"""Phase 3: one element of one output (PROTOCOL 6), from the opened part of the node's operands
+(6.5).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tallystick.commit.tensor import TensorHeader
-from tallystick.devices.kernel import refused_operands
+from tallystick.commit.tensor import LEAF_BYTES, TensorHeader, TensorOpening
+from tallystick.devices.device import refused_operands
 from tallystick.errors import CannotCheckError, UnsupportedVersionError, UsageError
+from tallystick.numerics.types import DTYPES
 from tallystick.opening.quantity import (
     VALUE_DTYPES,
+    Array,
+    Index,
     Logged,
+    MissingElements,
     Quantity,
     opening_rule,
     rules,
 )
 from tallystick.protocol.element import Ask, ElementOutcome, Open, Resolving, examine, resolve
 from tallystick.protocol.facts import Facts, header_of_type
-from tallystick.protocol.game import (
-    BOTH,
-    Asking,
-    Game,
-    Guilty,
-    Next,
-    Rounds,
-    ask,
-    convict,
-    show,
-)
+from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Next, Rounds, ask, convict, show
 from tallystick.protocol.queries import OUTPUT, Values
 from tallystick.protocol.results import (
     NO_ENTRIES,
@@ -37,9 +33,61 @@ from tallystick.protocol.results import (
     DisputedOutput,
     DisputedStep,
 )
-from tallystick.protocol.sparse import OutsideOperandError, SparseSource
 from tallystick.protocol.tensors import agreed_element, first_element, open_operand
 from tallystick.protocol.verdict import UNDECIDED
+
+
+class OutsideOperandError(Exception):
+    """A rule reads elements that the operand does not have."""
+
+    def __init__(self, operand: int, element: int) -> None:
+        super().__init__(f"operand {operand} has no element {element}")
+
+
+class SparseSource:
+    """Elements of operands in verified leaves; asks for the others by MissingElements.
+
+    `headers` are the program's, by operand number.
+    """
+
+    def __init__(self, headers: Mapping[int, TensorHeader]) -> None:
+        self._headers = headers
+        self._leaves: dict[tuple[int, int], Array] = {}
+
+    def add(self, operand: int, opening: TensorOpening) -> None:
+        """Take in an opening that was verified against the agreed digest."""
+        dtype = DTYPES[self._headers[operand].dtype]
+        for leaf, data in opening.leaves.items():
+            self._leaves[operand, leaf] = np.frombuffer(data, dtype=dtype)
+
+    def leaves_of(self, operand: int, flat: Index) -> list[int]:
+        """The leaves with elements `flat`, ascending, each once. Raises OutsideOperandError."""
+        header = self._headers[operand]
+        for element in flat.reshape(-1):
+            if not 0 <= element < header.elements:
+                raise OutsideOperandError(operand, int(element))
+        return sorted({header.leaf_of(int(e)) for e in flat.reshape(-1)})
+
+    def read(self, operand: int, flat: Index) -> Array:
+        """Elements `flat` of an operand (quantity.Source.read)."""
+        header = self._headers[operand]
+        flat = np.asarray(flat, dtype=np.int64)
+        missing = [
+            leaf for leaf in self.leaves_of(operand, flat) if (operand, leaf) not in self._leaves
+        ]
+        if missing:
+            raise MissingElements(operand, flat)
+        out = np.empty(flat.shape, DTYPES[header.dtype])
+        per_leaf = LEAF_BYTES // header.itemsize
+        for at, element in enumerate(flat.reshape(-1)):
+            leaf, inside = divmod(int(element), per_leaf)
+            out.reshape(-1)[at] = self._leaves[operand, leaf][inside]
+        return out
+
+    def missing(self, operand: int, flat: Index) -> list[int]:
+        """The leaves with elements `flat` that were not opened yet."""
+        return [n for n in self.leaves_of(operand, flat) if (operand, n) not in self._leaves]
+
 
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, UsageError)
 

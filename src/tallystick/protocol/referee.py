@@ -10,7 +10,7 @@ order.
 
 from __future__ import annotations
 
-from tallystick.commit.compact import same_words
+from tallystick.commit.signed import same_words
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError

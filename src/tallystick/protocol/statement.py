@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.commit.encoding import JsonValue, sha256
-from tallystick.commit.signing import Envelope, RunCommitment, verify_run
-from tallystick.commit.statement import (
+from tallystick.commit.signed import (
     RUN_ROOT,
     STATE_ROOT,
     Subject,
     claim_type,
     statement_payload,
 )
+from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence

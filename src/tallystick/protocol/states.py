@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
+from tallystick.protocol import phase1, phase2, phase3, phase_log
 from tallystick.protocol.game import Game, Rounds
 from tallystick.protocol.verdict import AGREEMENT, CONVICTION, UNDECIDED
 
@@ -36,13 +36,13 @@ class RefereeState:
 
 
 TABLE: dict[str, RefereeState] = {
-    START: RefereeState(0, "3.2", "lengths of the runs fit the job", ("ends",), phase0.commitments),
+    START: RefereeState(0, "3.2", "lengths of the runs fit the job", ("ends",), phase1.commitments),
     "ends": RefereeState(
         0,
         "3.3-3.6",
         "first and last checkpoints are proved",
         (AGREEMENT, "search", "middle", "common"),
-        phase0.ends,
+        phase1.ends,
     ),
     "middle": RefereeState(
         1, "4.2", "equal final states: a checkpoint that differs", ("search",), phase1.middle
@@ -93,7 +93,7 @@ TABLE: dict[str, RefereeState] = {
         "6.14",
         "equal values so far: the first step of different ones",
         ("nodes", "stop", UNDECIDED),
-        phase_beyond.beyond,
+        phase_log.beyond,
     ),
 }
 

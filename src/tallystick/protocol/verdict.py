@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tallystick.notebook import Tabled
+from tallystick.visible import Tabled
 
 # How a game ends: 1.5, 1.4, 1.5.1.
 AGREEMENT, CONVICTION, UNDECIDED = "agreement", "conviction", "undecided"

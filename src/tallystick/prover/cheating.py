@@ -19,8 +19,7 @@ from tallystick.program.state import State
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.messages import Query
-from tallystick.prover.covered import Notice
-from tallystick.prover.logs import Logs
+from tallystick.prover.covered import Logs, Notice
 from tallystick.prover.prover import Prover
 from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Place, Steps

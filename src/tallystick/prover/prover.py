@@ -53,13 +53,12 @@ from tallystick.protocol.bodies import (
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.messages import Query, make_answer
 from tallystick.prover.answers import FROM_FILES, TO_GAMES, TO_STRANGERS, Answers
-from tallystick.prover.covered import Notice, make_good, usable_journal
-from tallystick.prover.logs import Logs
+from tallystick.prover.covered import Logs, Notice, make_good, usable_journal
 from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Steps
+from tallystick.run.store.claim import signing_key
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
-from tallystick.run.store.signer import signing_key
 
 # Errors of this program. A person should see them as they are. The prover signs nothing then.
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)

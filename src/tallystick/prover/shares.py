@@ -30,10 +30,9 @@ from tallystick.run.distributed.claims import (
     FalseShareError,
     WorkerConvictedError,
 )
-from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.launch import Checking
 from tallystick.run.distributed.messages import Round, as_bytes
-from tallystick.run.distributed.transport import Transport
+from tallystick.run.distributed.transport import PeerLostError, Transport
 from tallystick.run.distributed.worker import main
 from tallystick.run.store.claim import write_share_run
 

@@ -7,7 +7,7 @@ import re
 from tallystick.devices.environment import exact_environment
 from tallystick.protocol.verdict import Conviction
 from tallystick.report.answer_meanings import Work
-from tallystick.report.checking import checking_section
+from tallystick.report.clauses import ruling_section
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
 from tallystick.report.falsehood import has_digests, number_section, the_number
@@ -37,9 +37,8 @@ from tallystick.report.page import (
     trust_badge,
 )
 from tallystick.report.path import path_section
-from tallystick.report.proved import proved_section
+from tallystick.report.proved import checking_section, proved_section
 from tallystick.report.revealed import in_words
-from tallystick.report.ruling import ruling_section
 
 # Above the first sentence: what all of it is about, and what the words mean.
 ABOUT = (

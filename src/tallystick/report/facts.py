@@ -27,7 +27,7 @@ from tallystick.report.revealed import Revealed, revealed
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.metrics import read_metrics
+from tallystick.run.store.unsigned import read_metrics
 
 MOST_METRICS = 12
 _GREATEST = 2.0**128

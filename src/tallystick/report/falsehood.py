@@ -7,7 +7,7 @@ from decimal import Context, Decimal, InvalidOperation, Overflow
 
 from tallystick.program.ir import BATCH_PREFIX, RNG_INPUT, SCALAR_PREFIX
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.records import wanted_record
+from tallystick.protocol.phase2 import wanted_record
 from tallystick.report.answer_meanings import Work
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.html import PARTIES, Safe, bits_of, code, el, join

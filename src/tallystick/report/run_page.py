@@ -16,7 +16,6 @@ from tallystick.report.page import banner, commands, fold, page, paragraph, sect
 from tallystick.report.proved import LEAVES_OPEN, PROVES
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
-from tallystick.run.show.summary import trained
 
 _SMALL = (200, 170)  # pixels: a metric is drawn lower than the loss
 
@@ -45,7 +44,7 @@ def run_page(run: RunFacts) -> str:
 def _how_it_ended(run: RunFacts) -> str:
     found = run.found
     timetable = run.job.commitment.timetable
-    done, whole = len(found["loss"]), trained(timetable, run.job.steps)
+    done, whole = len(found["loss"]), timetable.trained(run.job.steps)
     if not found["finished"]:
         return f"stopped after {count(done)} of {count(whole, 'step')}; it can be taken up again"
     if done < whole:
@@ -107,10 +106,10 @@ def _loss(run: RunFacts) -> Safe:
     if not found["loss"]:
         return section("Loss", paragraph("No step has been made yet."))
     timetable = run.job.commitment.timetable
-    hashed = tuple(trained(timetable, c["step"]) for c in found["checkpoints"])
+    hashed = tuple(timetable.trained(c["step"]) for c in found["checkpoints"])
     committed = {c["step"] for c in found["checkpoints"]}
     kept = (s for s in found["stored_checkpoints"] if s in committed)
-    stored = tuple(trained(timetable, step) for step in kept)
+    stored = tuple(timetable.trained(step) for step in kept)
     odd = sum(not math.isfinite(v) for v in found["loss"])
     caption = (
         f"{count(len(hashed), 'state')} hashed (every {count(run.job.interval, 'step')} and at the "
@@ -154,7 +153,7 @@ def _what(run: RunFacts) -> Safe:
     if data is not None and data.order == SEQUENTIAL:
         order = "none, the records come in sequence"
     rows: dict[str, object] = {
-        "Steps": f"{count(len(found['loss']))} of {count(trained(timetable, job.steps))}",
+        "Steps": f"{count(len(found['loss']))} of {count(timetable.trained(job.steps))}",
         "Batch": f"{count(timetable.programs[0].batch_size, 'record')} of {count(records)}",
         "Seeds": f"random key {c.rng_seed}, order of data {order}",
         "Contract": code(c.contract),

@@ -22,8 +22,7 @@ from tallystick.errors import CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
-from tallystick.run.store.fsck import FsckReport
-from tallystick.run.store.strangers import Checker
+from tallystick.run.store.fsck import Checker, FsckReport
 
 RESULT = "result.json"
 

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import Reader
+from tallystick.commit.signed import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.arbiter import Arbiter, SessionLog
 from tallystick.delegation.entries import ENTRY_TAG, Answered, Result

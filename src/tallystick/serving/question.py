@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.cancellation import sign_cancellation
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CannotCheckError, TallystickError, UsageError

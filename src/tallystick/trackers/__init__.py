@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.trackers.mlflow import MLflow as MLflow
-    from tallystick.trackers.tensorboard import TensorBoard as TensorBoard
-    from tallystick.trackers.wandb import WandB as WandB
+    from tallystick.trackers.tracker import MLflow as MLflow
+    from tallystick.trackers.tracker import TensorBoard as TensorBoard
+    from tallystick.trackers.tracker import WandB as WandB
 
 __all__ = ["MLflow", "TensorBoard", "WandB"]
 
@@ -20,4 +20,4 @@ __all__ = ["MLflow", "TensorBoard", "WandB"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'tallystick.trackers' has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{name.lower()}"), name)
+    return getattr(import_module(f"{__name__}.tracker"), name)

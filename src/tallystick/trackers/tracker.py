@@ -1,11 +1,16 @@
-"""What every tracker does: the course of a run as curves, and its digests beside them."""
+"""The course of a run as curves in MLflow, TensorBoard and Weights & Biases, its digests beside
+them.
+"""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tallystick.commit.timetable import Timetable
 from tallystick.errors import CannotCheckError
@@ -96,3 +101,142 @@ def tool(name: str, package: str) -> ModuleType:
         raise CannotCheckError(
             f"{package} is not installed ({error}).", f"Install it: pip install {package}."
         ) from error
+
+
+# Numbers that are sent at once: a server is not asked after each step.
+_TOGETHER = 100
+
+
+class MLflow(Tracker):
+    """Logs to a run of `experiment`, on the server or the directory `uri` (by default MLflow's own
+    setting). The run root is the tag `tallystick.run_root`.
+
+    `run` is the id of an MLflow run to go on with, for a training that is resumed.
+    """
+
+    def __init__(
+        self, experiment: str = "tallystick", *, uri: str | None = None, run: str | None = None
+    ) -> None:
+        super().__init__()
+        # Not the top of the package: the client alone, which changes no global setting.
+        self._client: Any = tool("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
+        self._entities: Any = tool("mlflow.entities", "mlflow")
+        self._experiment, self.run = experiment, run
+        self._waiting: list[Any] = []
+
+    def opened(self, facts: Mapping[str, str]) -> None:
+        if self.run is None:
+            known = self._client.get_experiment_by_name(self._experiment)
+            number = (
+                self._client.create_experiment(self._experiment)
+                if known is None
+                else known.experiment_id
+            )
+            self.run = str(self._client.create_run(number).info.run_id)
+        self._told(facts)
+
+    def logged(self, step: int, values: Mapping[str, float]) -> None:
+        now = int(time.time() * 1000)
+        self._waiting += [
+            self._entities.Metric(name, value, now, step) for name, value in values.items()
+        ]
+        if len(self._waiting) >= _TOGETHER:
+            self._send()
+
+    def closed(self, facts: Mapping[str, str] | None) -> None:
+        self._send()
+        self._told(facts or {})
+        self._client.set_terminated(self.run, "KILLED" if facts is None else "FINISHED")
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._client.log_batch(self.run, metrics=waiting)
+
+    def _told(self, facts: Mapping[str, str]) -> None:
+        for name, value in facts.items():
+            self._client.set_tag(self.run, f"tallystick.{name}", value)
+
+
+class TensorBoard(Tracker):
+    """Writes event files into `directory`. The run root stands among the texts, as
+    `tallystick/run_root`.
+
+    TensorBoard holds float32: a curve is for the eye, and the run's own journal has the bits.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        super().__init__()
+        writer = tool("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        self._events = tool("tensorboard.compat.proto.event_pb2", "tensorboard")
+        self._summaries = tool("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        self._texts = tool("tensorboard.plugins.text.summary_v2", "tensorboard")
+        self._new_writer = writer.EventFileWriter
+        self._directory = str(directory)
+        self._writer: Any = None
+
+    def opened(self, facts: Mapping[str, str]) -> None:
+        self._writer = self._new_writer(self._directory)
+        self._told(facts)
+
+    def logged(self, step: int, values: Mapping[str, float]) -> None:
+        summary = self._summaries.Summary()
+        for name, value in values.items():
+            summary.value.add(tag=name, simple_value=value)
+        self._written(summary, step)
+
+    def closed(self, facts: Mapping[str, str] | None) -> None:
+        self._told(facts or {})
+        self._writer.close()
+
+    def _told(self, facts: Mapping[str, str]) -> None:
+        for name, value in facts.items():
+            self._written(self._texts.text_pb(f"tallystick/{name}", value), 0)
+
+    def _written(self, summary: Any, step: int) -> None:
+        event = self._events.Event(wall_time=time.time(), step=step, summary=summary)
+        self._writer.add_event(event)
+
+
+class WandB(Tracker):
+    """Logs to a run of `project`, in `directory`. The run root is `tallystick/run_root` in the
+    summary of that run, and the job digest stands in its config.
+
+    `mode` "offline" sends nothing: `wandb sync` does it later. `run` is the id of a run to go on
+    with, for a training that is resumed.
+    """
+
+    def __init__(
+        self,
+        project: str = "tallystick",
+        *,
+        directory: str | Path | None = None,
+        mode: str = "offline",
+        run: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._wandb: Any = tool("wandb", "wandb")
+        self._project, self._mode, self._id = project, mode, run
+        self._directory = None if directory is None else str(directory)
+        self._run: Any = None
+
+    def opened(self, facts: Mapping[str, str]) -> None:
+        self._run = self._wandb.init(
+            project=self._project,
+            dir=self._directory,
+            mode=self._mode,
+            id=self._id,
+            resume=None if self._id is None else "allow",
+            config={f"tallystick/{name}": value for name, value in facts.items()},
+            # It would watch the terminal, the machine and the sources of this process.
+            settings=self._wandb.Settings(
+                console="off", x_disable_stats=True, save_code=False, disable_git=True, silent=True
+            ),
+        )
+
+    def logged(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def closed(self, facts: Mapping[str, str] | None) -> None:
+        for name, value in (facts or {}).items():
+            self._run.summary[f"tallystick/{name}"] = value
+        self._run.finish(exit_code=1 if facts is None else 0)

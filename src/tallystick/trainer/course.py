@@ -19,21 +19,21 @@ from tallystick.api import PathLike, PrivateKey, train
 from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import MOST_PROGRAMS
-from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
+from tallystick.disk.manifest import refuse_strangers
 from tallystick.disk.regular import present
 from tallystick.errors import MovingStateError, UnsupportedOperatorError, UsageError
-from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
+from tallystick.job.reading import HeldOut
 from tallystick.job.save import about_steps, save_by_step, save_job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.accumulated import BATCH, prepared_group
 from tallystick.program.capture.api import Pass, Preparation, capture_pass
 from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.known import KnownSteps
+from tallystick.program.capture.later import BATCH, prepared_group
 from tallystick.program.capture.moments import Live
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.walked import walked_by_step
@@ -109,7 +109,7 @@ class Course:
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
     for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
     has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
-    fewer micro-batches (`accumulated.py`). Both losses get as their last argument the `numbers`
+    fewer micro-batches (`later.py`). Both losses get as their last argument the `numbers`
     that are known of each step (PROGRAM 5.21). `settings` are those of its steps where they differ
     (5.22): then it has the rates and the bound for the norm as well.
     """

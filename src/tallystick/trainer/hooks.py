@@ -19,8 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.moments import Live, Moments
-from tallystick.program.capture.python_state import PythonState
-from tallystick.program.capture.structure import is_flag
+from tallystick.program.capture.python_state import PythonState, is_flag
 from tallystick.terminal.lines import note
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.settings import (

@@ -24,10 +24,9 @@ from tallystick.program.capture.looks import shape_of as look_of_shape
 from tallystick.program.capture.merged import difference
 from tallystick.program.capture.moments import Live
 from tallystick.program.capture.places import KeptPlace, names_in, reached_from
-from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.python_state import PythonState, is_flag, structure_of
 from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.source import code_line, is_installed
-from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace
 
 _DEEPEST = 3  # torch.nn.functional

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from adversary.fuzzing.checks import Check, lenient
 from adversary.fuzzing.world import CLIENT, KEY, SIGNERS, World
 
-from tallystick.commit.compact import sign_compact
 from tallystick.commit.encoding import canonical_json
+from tallystick.commit.signed import PAYLOAD_TYPE, sign_compact
 from tallystick.commit.signing import sign_envelope
-from tallystick.commit.statement import PAYLOAD_TYPE
 from tallystick.delegation.book import open_book
 from tallystick.delegation.documents import open_document, payload_type
 from tallystick.delegation.entries import ENTRY_TYPE, open_entry

@@ -21,7 +21,6 @@ from adversary.fuzzing.session_targets import IN_WORLD, PURE
 from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, TWO, World
 
 from tallystick.commit import merkle
-from tallystick.commit.compact import sign_compact
 from tallystick.commit.data import parse_record
 from tallystick.commit.encoding import (
     Reader,
@@ -33,6 +32,7 @@ from tallystick.commit.encoding import (
     sha256,
 )
 from tallystick.commit.log import BLOCK_ELEMENTS, BOUNDED, Section
+from tallystick.commit.signed import sign_compact
 from tallystick.commit.signing import (
     RUN_COMMITMENT_TYPE,
     Envelope,
@@ -68,9 +68,8 @@ from tallystick.protocol.messages import ANSWER_TYPE, open_answer
 from tallystick.prover.prover import Prover
 from tallystick.run.logs.reader import LogReader, expected_of
 from tallystick.run.logs.writer import MAGIC
-from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.journal import parse_journal
-from tallystick.run.store.trace import load_trace
+from tallystick.run.store.unsigned import load_trace, read_declaration
 
 REFUSALS: tuple[type[TallystickError], ...] = (CounterpartyError, CannotCheckError)
 # A person's key file, and a query that no referee of this job asks: these are misuse by contract.

@@ -155,7 +155,8 @@ D = -121665 * pow(121666, PRIME - 2, PRIME) % PRIME
 def _neutral_after_group(x1: int, y1: int) -> bool:
     """Whether GROUP times the point is the neutral one.
 
-    Projective coordinates and one complete addition (Bernstein, Lange 2007), for doublings too.
+    Projective coordinates, a complete addition (Bernstein, Lange 2007), and the doubling that
+    follows from it with the curve's equation (Bernstein and others 2008).
     """
 
     def plus(a: tuple[int, int, int], b: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -166,11 +167,17 @@ def _neutral_after_group(x1: int, y1: int) -> bool:
         cross = (a[0] + a[1]) * (b[0] + b[1]) - xx - yy
         return zz * f * cross % PRIME, zz * g * (yy + xx) % PRIME, f * g % PRIME
 
+    def twice(a: tuple[int, int, int]) -> tuple[int, int, int]:
+        xx, yy, zz = a[0] * a[0] % PRIME, a[1] * a[1] % PRIME, a[2] * a[2] % PRIME
+        sum_, f = (a[0] + a[1]) ** 2 - xx - yy, yy - xx
+        j = f - 2 * zz
+        return sum_ * j % PRIME, f * (-xx - yy) % PRIME, f * j % PRIME
+
     power, rest, found = (x1, y1, 1), GROUP, (0, 1, 1)
     while rest:
         if rest & 1:
             found = plus(found, power)
-        power, rest = plus(power, power), rest >> 1
+        power, rest = twice(power), rest >> 1
     return found[0] == 0 and found[1] == found[2]
 
 

@@ -11,10 +11,10 @@ from claim_schemas import fits
 from unit.answers.test_other_tokens import false_one
 from unit.answers.toy import KEY, Toy, receipt_of
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.check import AnswerReport
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import read_receipt
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.two_receipts import TwoReceipts
 from tallystick.answers.words import Said
 from tallystick.claims.findings import answer_conviction_payload, answer_payload

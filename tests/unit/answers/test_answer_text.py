@@ -15,11 +15,11 @@ from unit.answers.toy import SECRET, Toy, receipt_of
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
 from tallystick.answers.receipt import LENGTH, STOP, read_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, SpecialToken
 from tallystick.answers.template import Template
 from tallystick.answers.text import ModelWords, findings

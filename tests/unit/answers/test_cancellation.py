@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from unit.answers.toy import KEY, Toy, receipt_of
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.cancellation import (
     CANCELLATION_TYPE,
     Cancellation,
@@ -19,7 +20,6 @@ from tallystick.answers.check import AnswerReport, bound, check_words
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope
 from tallystick.errors import CorruptFileError, SignatureInvalidError, TallystickError, UsageError

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from unit.answers.toy import KEY, Toy, receipt_of
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.check import AnswerReport, bound, check_answer, check_words
 from tallystick.answers.job import LOGPROBS, SALT, TOKENS, AnswerJob, check_weights, checked_program
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, read_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.commit.checkpoint import run_root
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError

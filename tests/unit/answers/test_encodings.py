@@ -20,8 +20,8 @@ from unit.answers.toy_encoder import (
     receipt_of_encoding,
 )
 
+from tallystick.answers.beside_receipt import Encoded, read_said
 from tallystick.answers.check import AnswerReport, bound, check_answer, check_words
-from tallystick.answers.encoded import Encoded, read_said
 from tallystick.answers.encoding_job import EncodingJob, EncodingRequest, read_request
 from tallystick.answers.encoding_programs import SALT, VALUES
 from tallystick.answers.job import AnswerJob

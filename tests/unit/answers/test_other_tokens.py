@@ -12,11 +12,11 @@ import pytest
 from unit.answers.toy import KEY, Toy, receipt_of
 from unit.answers.toy_encoder import ToyEncoder
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.check import AnswerReport, bound, check_answer
 from tallystick.answers.job import TOKENS, AnswerJob
 from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import read_receipt
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ProgramName
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.encoding import canonical_json

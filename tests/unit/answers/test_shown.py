@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from unit.answers.toy import Toy, receipt_of
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
 from tallystick.answers.receipt import LENGTH, read_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.shown import ShownReport, ShownRequest, check_shown
-from tallystick.answers.spoken import Spoken
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CorruptFileError, TallystickError, UsageError

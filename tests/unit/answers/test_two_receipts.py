@@ -15,10 +15,10 @@ from unit.answers.toy import KEY, LATER, MOMENT, Toy, receipt_of
 from unit.answers.toy_encoder import ToyEncoder, receipt_of_encoding
 
 import tallystick
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.two_receipts import NothingFollowsError, Texts, TwoReceipts
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.encoding import canonical_json

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.job import LOGPROBS, SALT, TOKENS, AnswerJob
 from tallystick.answers.layout import Bucket, Settings, batch_types
 from tallystick.answers.receipt import LENGTH, AnswerReceipt, sign_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.sampler import emit
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import Adapter, ModelStatement, ProgramName, Weight
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array, header_of, tensor_digest

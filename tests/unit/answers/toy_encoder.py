@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from unit.answers.toy import KEY, LATER, MOMENT, SECRET, VOCABULARY, WIDTH, f32, i64
 
-from tallystick.answers.encoded import Encoded
+from tallystick.answers.beside_receipt import Encoded
 from tallystick.answers.encoding_job import EncodingJob, EncodingRequest
 from tallystick.answers.encoding_programs import VALUES, encoding_step
 from tallystick.answers.layout import CLASSES, EMBEDDING, EncodingBucket

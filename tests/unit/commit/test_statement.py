@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tallystick.commit.encoding import JsonValue, canonical_json
-from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope
-from tallystick.commit.statement import (
+from tallystick.commit.signed import (
     PAYLOAD_TYPE,
     RUN_ROOT,
     STATEMENT_TYPE,
@@ -23,6 +22,7 @@ from tallystick.commit.statement import (
     sign_statement,
     statement_payload,
 )
+from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope
 from tallystick.errors import (
     CorruptFileError,
     CounterpartyError,

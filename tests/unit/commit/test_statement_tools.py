@@ -6,14 +6,14 @@ from pathlib import Path
 
 from claim_tools import needs, read_by_others, refused_by_others
 
-from tallystick.commit.signing import PrivateKey
-from tallystick.commit.statement import (
+from tallystick.commit.signed import (
     RUN_ROOT,
     Subject,
     claim_type,
     sign_statement,
     statement_payload,
 )
+from tallystick.commit.signing import PrivateKey
 
 KEY, OTHER = PrivateKey(bytes([1]) * 32), PrivateKey(bytes([2]) * 32)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from unit.delegation.players import REFEREE, Player
 
-from tallystick.commit.compact import sign_compact
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signed import sign_compact
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation import entries as e
 from tallystick.delegation.entries import Entry, Event, open_entry, sign_entry

@@ -241,7 +241,7 @@ def test_a_copied_commitment_excludes_the_copier(game_job: Job, honest: Party) -
     session = arbiter.session.session
     copied_seal = first.opening(session).sealed(game_job.digest)
     arbiter.take(sign_seal(first.key, game_job.digest, first.opening(session)))
-    from tallystick.commit.compact import sign_compact
+    from tallystick.commit.signed import sign_compact
     from tallystick.delegation.seals import SEAL_TYPE, Seal
 
     seal = Seal(session, copier.key.public, copied_seal)

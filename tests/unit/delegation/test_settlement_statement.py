@@ -33,8 +33,8 @@ from unit.delegation.offers import (
 from unit.delegation.worlds import world
 
 from tallystick.commit.encoding import canonical_json
+from tallystick.commit.signed import PAYLOAD_TYPE
 from tallystick.commit.signing import Envelope, sign_envelope
-from tallystick.commit.statement import PAYLOAD_TYPE
 from tallystick.delegation.book import challenge_of, open_book
 from tallystick.delegation.documents import Acceptance, sign_document
 from tallystick.delegation.outcome import Fate, Outcome

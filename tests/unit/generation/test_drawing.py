@@ -122,13 +122,13 @@ def test_no_more_tokens_are_put_in_order_than_decide(monkeypatch: pytest.MonkeyP
     from tallystick.generation import sampling as truncation
 
     counts: list[int] = []
-    first = truncation.first_of
+    first = truncation.largest_tokens
 
     def counted(row: np.ndarray, count: int) -> np.ndarray:
         counts.append(count)
         return first(row, count)
 
-    monkeypatch.setattr(truncation, "first_of", counted)
+    monkeypatch.setattr(truncation, "largest_tokens", counted)
 
     def softmax(y: np.ndarray) -> np.ndarray:
         e = np.exp(y - y.max(1, keepdims=True))

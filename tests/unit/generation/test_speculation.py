@@ -17,12 +17,12 @@ from tallystick.errors import UsageError
 from tallystick.generation.drafters import DraftAsked, Drafter, DraftModel, PromptLookup
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.pages import PLACES, page_key
+from tallystick.generation.scheduler import Pace
 from tallystick.generation.sequences import (
     GeneratedAnswer,
     GenerationRequest,
     SubmittedRequest,
 )
-from tallystick.generation.speculation import Pace
 
 NETWORKS = {
     "plain": Tiny(),

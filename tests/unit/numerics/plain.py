@@ -13,7 +13,7 @@ from reference.sums import sum_rows, total
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel, run_of
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from tallystick.contracts.replay.contract import find_replay
 from tallystick.devices.cpu import Processor
-from tallystick.devices.kernel import Kernel, Run, replaced
+from tallystick.devices.device import Kernel, Run, replaced
 from tallystick.errors import UnsupportedVersionError
 from tallystick.numerics.contracts import (
     Contract,

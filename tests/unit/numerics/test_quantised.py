@@ -10,8 +10,8 @@ from vectors.kernel_cases_quantised import HALVES, SCALES, with_scale
 from tallystick import _core, evaluate
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
-from tallystick.numerics.blocks import BLOCK_DTYPES, BLOCKS, block_format
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
+from tallystick.numerics.operators.quantised import BLOCK_DTYPES, BLOCKS, block_format
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

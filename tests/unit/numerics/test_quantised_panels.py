@@ -11,7 +11,7 @@ from reference.ops import REFERENCE
 
 from tallystick import _core
 from tallystick.devices.context import ExecutionContext
-from tallystick.numerics.blocks import BLOCKS
+from tallystick.numerics.operators.quantised import BLOCKS
 
 Array = np.ndarray[Any, Any]
 COLUMNS = 32

@@ -10,7 +10,7 @@ import pytest
 
 import tallystick
 from tallystick import _core
-from tallystick.devices.kernel import refused_operands
+from tallystick.devices.device import refused_operands
 from tallystick.errors import RefusedOperandsError, UsageError
 
 F = np.float32

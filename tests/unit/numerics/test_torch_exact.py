@@ -16,12 +16,12 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
+from tallystick.contracts.ordered.torch import exact
 from tallystick.contracts.ordered.torch import pointwise as philox
-from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.stock import stock_form
 from tallystick.devices.torch import TorchDevice
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPES, type_of

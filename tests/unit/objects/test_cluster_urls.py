@@ -19,8 +19,7 @@ from tallystick.job.job_file import load_job
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.parallel import cluster as clusters
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import Repeater, Task
+from tallystick.run.parallel.task import Repeater, Segment, Task
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 

@@ -115,7 +115,7 @@ def test_the_order_is_the_disks(
         def step(self, step: int, loss: float, seconds: float) -> None:
             time.sleep(0.02)
 
-    monkeypatch.setattr(publish, "LOOK_S", 0.001)
+    monkeypatch.setattr(publish, "POLL_S", 0.001)
     with published(URL, mlp_job, Slow(), tmp_path / "work") as (directory, listener, _):
         train_job(mlp_job, directory, Options(keep=6, trace=(6, 8)), listener)
     order = [name for name, _ in store.order]

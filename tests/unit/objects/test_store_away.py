@@ -104,8 +104,8 @@ def test_a_damaged_state_is_executed_again_as_before(run: Path) -> None:
 def test_a_game_against_a_store_that_is_away_has_no_verdict(run: Path, tmp_path: Path) -> None:
     """Another run of the same job: the parties disagree, and the honest one's store is away."""
     from tallystick.run.cheats.training import declared_cheat
-    from tallystick.run.store.declaration import Declaration
     from tallystick.run.store.directory import RunStore
+    from tallystick.run.store.unsigned import Declaration
 
     job, store = RunStore(run).job(), Failing(run)
     cheat = declared_cheat(job, Declaration("wrong-learning-rate", {}))

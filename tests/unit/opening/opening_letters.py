@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,15 @@ _SIGNS |= {digit: str(k) for k, digit in enumerate("₀₁₂")}
 
 def value(formula: str, env: Mapping[str, Any]) -> Any:
     """A formula of the text, in integers."""
-    formula = re.sub(r"c with a ← (.*), (S\w*)\)$", r"put(c, a, \1), \2)", formula)
+    return eval(_in_python(formula), {"at": at, "flat": flat, "bcast": bcast, "put": put, **env})
+
+
+@cache
+def _in_python(formula: str) -> CodeType:
+    written = re.sub(r"c with a ← (.*), (S\w*)\)$", r"put(c, a, \1), \2)", formula)
     for sign, python in _SIGNS.items():
-        formula = formula.replace(sign, python)
-    return eval(formula, {"at": at, "flat": flat, "bcast": bcast, "put": put, **env})
+        written = written.replace(sign, python)
+    return compile(written.strip(), formula, "eval")
 
 
 def defined(clause: str, env: Env, *, only: tuple[str, ...] = ()) -> Env:

@@ -14,10 +14,10 @@ from reference.data import Gen
 
 from tallystick.contracts.rounded.opening import (
     EMPTY,
+    accumulator_of,
     add_products,
     add_terms,
-    parts,
-    record,
+    number_and_flags,
     rounded,
 )
 from tallystick.numerics.grid import Grid
@@ -56,7 +56,7 @@ def test_records_against_fractions(maker: str, count: int) -> None:
         (add_terms(EMPTY, a), [float(x) for x in a]),
         (add_terms(add_products(EMPTY, a[:3], b[:3]), b), [*products[:3], *map(float, b)]),
     ):
-        number, flags = parts(given)
+        number, flags = number_and_flags(given)
         assert (Fraction(number, 2**298), flags) == _plain(terms)
         assert given.tobytes()[:-1] == (number % 2**632).to_bytes(79, "little")
 
@@ -64,14 +64,14 @@ def test_records_against_fractions(maker: str, count: int) -> None:
 def test_extremes_of_records() -> None:
     big, small = F32(3.4028235e38), F32(1e-45)
     many = np.full(1 << 16, big)
-    number, _ = parts(add_products(EMPTY, many, -many))
+    number, _ = number_and_flags(add_products(EMPTY, many, -many))
     assert number == -(1 << 16) * int(big) ** 2 * 2**298
-    assert parts(add_products(EMPTY, many[:1] * 0 + small, many[:1] * 0 + small))[0] == 1
-    assert parts(record(-1, 5)) == (-1, 5)
+    assert number_and_flags(add_products(EMPTY, many[:1] * 0 + small, many[:1] * 0 + small))[0] == 1
+    assert number_and_flags(accumulator_of(-1, 5)) == (-1, 5)
     every = np.array([np.inf, -np.inf, np.nan, 1], F32)
-    assert parts(add_terms(EMPTY, every))[1] == 7
+    assert number_and_flags(add_terms(EMPTY, every))[1] == 7
     zero_inf = add_products(EMPTY, np.array([0], F32), np.array([np.inf], F32))
-    assert parts(zero_inf) == (0, 1)
+    assert number_and_flags(zero_inf) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_extremes_of_records() -> None:
 )
 def test_flags_decide(flags: int, bits: int) -> None:
     """NUMERICS 13.4, whatever S is."""
-    assert int(rounded(record(12345, flags), 28).view(np.uint32)) == bits
-    assert int(rounded(record(12345, flags | 0xF8), 28).view(np.uint32)) == bits
+    assert int(rounded(accumulator_of(12345, flags), 28).view(np.uint32)) == bits
+    assert int(rounded(accumulator_of(12345, flags | 0xF8), 28).view(np.uint32)) == bits
 
 
 def test_an_empty_sum_and_an_exact_zero_are_plus_zero() -> None:
@@ -206,7 +206,7 @@ def test_a_logged_element_by_fractions() -> None:
             needs = needs_of(quantity, whole)
             found = quantity.doubtful(whole, needs)
             assert found is not None
-            assert found.nearest == grid.nearest(parts(needs[0])[0])
+            assert found.nearest == grid.nearest(number_and_flags(needs[0])[0])
             assert found.bound > 0
             for entry in (None, 0, 1):
                 if not found.open:

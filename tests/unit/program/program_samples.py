@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tallystick.contracts.ordered.cpu import run_of
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Program, Value

@@ -11,7 +11,7 @@ from program_samples import f32
 
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import replaced
+from tallystick.devices.device import replaced
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.program import fused
 from tallystick.program.build import Builder

@@ -14,10 +14,10 @@ from tallystick.program.build import Builder, value_name
 from tallystick.program.canonical import canonicalize
 from tallystick.program.carry import BATCH_NORM
 from tallystick.program.executor import Executor
+from tallystick.program.folded_tail import share
 from tallystick.program.ir import Program
-from tallystick.program.partial_sums import share
+from tallystick.program.repeat import SectionShare
 from tallystick.program.runner import StepInputs
-from tallystick.program.section_share import SectionShare
 from tallystick.program.sectioned import SectionedExecutor
 
 CONTRACTS = ("ordered/1-draft.1", "rounded/1-draft.1", "exact/1-draft.1;b=22")

@@ -19,9 +19,9 @@ from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.carry import Carrying
 from tallystick.program.expand import numbering
+from tallystick.program.folded_tail import PartialSums, merge, share
 from tallystick.program.ir import Program
 from tallystick.program.owners import Owners
-from tallystick.program.partial_sums import PartialSums, merge, share
 from tallystick.program.tail import Tail
 
 ADD = run_of(FOLD)

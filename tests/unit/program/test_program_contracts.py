@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from program_samples import linear_inputs, linear_step
 
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run
 from tallystick.errors import CorruptFileError, UnsupportedOperatorError, UnsupportedVersionError
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.contracts import resolve_contract

@@ -18,7 +18,7 @@ from program_samples import (
     named_inputs,
 )
 
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import TensorType

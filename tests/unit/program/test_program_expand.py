@@ -10,6 +10,7 @@ import pytest
 from micro_samples import MICRO_TEXT, ROWS, micro_inputs, micro_step
 from program_samples import LINEAR_TEXT, f32, interpret, linear_step
 
+from tallystick.delegation.rules import node_terms, step_terms
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.operators.reduction import FOLD
@@ -31,7 +32,6 @@ from tallystick.program.expand import (
 )
 from tallystick.program.ir import Node, Program, Value
 from tallystick.program.text import attribute_text, parse_text, text_digest
-from tallystick.program.work import node_terms, step_terms
 
 STEP = micro_step()
 LR, KEY = {"lr": 0.25}, np.array([5, 9], np.int64)

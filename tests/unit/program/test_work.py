@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tallystick.delegation.rules import TERMS_OF, step_milliseconds, step_terms
 from tallystick.job.recipes import new_job
 from tallystick.numerics.registry import all_ops
-from tallystick.program.work import TERMS_OF, step_milliseconds, step_terms
 
 
 def test_every_operator_of_products_has_its_terms() -> None:

@@ -13,7 +13,7 @@ from unit.protocol.simulator import Party
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.opening import quantity
-from tallystick.opening.arithmetic import dot_chunk
+from tallystick.opening.dot import dot_chunk
 from tallystick.opening.quantity import Local, Quantity, Site
 from tallystick.protocol.referee import Referee
 from tallystick.prover.prover import Prover

@@ -11,8 +11,8 @@ from claim_schemas import fits
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import canonical_json, sha256
+from tallystick.commit.signed import PAYLOAD_TYPE, sign_statement
 from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope, verify_envelope
-from tallystick.commit.statement import PAYLOAD_TYPE, sign_statement
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS

@@ -36,7 +36,7 @@ from tallystick.opening.quantity import (
 from tallystick.opening.values import WholeSource, value_of
 from tallystick.opening.views import FAN_OUT, locate, view_values
 from tallystick.protocol.element import Ask, ElementOutcome, examine, resolve, same_bits
-from tallystick.protocol.sparse import SparseSource
+from tallystick.protocol.phase3 import SparseSource
 
 F32, F64, I64 = np.float32, np.float64, np.int64
 ODD_NAN = np.array(0xFFC00001, np.uint32).view(F32)[()]

@@ -12,8 +12,8 @@ from unit.answers.toy import Toy
 from unit.answers.toy_encoder import ToyEncoder
 from unit.report.test_report_words import CLAUSES, INSIDERS
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.job import AnswerJob
-from tallystick.answers.spoken import Spoken
 from tallystick.job.job_file import load_terms
 from tallystick.protocol.verdict import CASES, Conviction, Place, Verdict
 from tallystick.report.answer_meanings import (

@@ -26,10 +26,10 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import Job
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
 from tallystick.prover.local import play
+from tallystick.report.clauses import apart
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute, read_run
 from tallystick.report.meanings import meaning_of
-from tallystick.report.ruling import apart
 from tallystick.run.execute.trainer import RunSummary
 
 EVIL = "</p><script>alert(1)</script>"

@@ -22,13 +22,14 @@ from tallystick.contracts.replay.entries import pack, unpack
 from tallystick.contracts.replay.findings import KEPT, UNFIT
 from tallystick.contracts.replay.published import kernels
 from tallystick.contracts.replay.published.follow import (
+    LoggedCall,
     PublishedFollow,
+    PublishedRecord,
     clean,
     entries_at,
     true_values,
 )
 from tallystick.contracts.replay.published.kernels import PublishedKernels
-from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import DigestOnly, LoggedStep
 from tallystick.contracts.replay.steps import LoggedSteps

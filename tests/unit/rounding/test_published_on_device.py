@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 import torch
 
 from tallystick import _core
-from tallystick.contracts.replay.stock import rounding
+from tallystick.contracts.replay.stock import table
 
 BITS = (20, 21, 24, 26, 28, 31, 32)
 THRESHOLDS = (0, 1, 1 << 15, 1 << 19, (1 << 20) - 1, 1 << 40)
@@ -45,13 +45,13 @@ def test_log_and_rev_have_the_bits_of_the_core(bits: int, decimal: bool) -> None
     out, packed = np.empty(x.size, np.float32), np.empty(-(-x.size // 5), np.uint8)
     for threshold, plus in itertools.product(THRESHOLDS, (False, True)):
         _core.published_log(x, threshold, decimal, bits, plus, out, packed)
-        value, entries = rounding.log(tensor, threshold, decimal, bits, plus)
+        value, entries = table.log(tensor, threshold, decimal, bits, plus)
         assert value.numpy().tobytes() == out.tobytes()
         assert entries.numpy().tobytes() == packed.tobytes()
     given = np.random.default_rng(bits).integers(0, 256, packed.size, dtype=np.uint8)
     for plus in (False, True):
         changed = _core.published_follow(x, given, bits, plus, out)
-        value, number = rounding.follow(tensor, torch.from_numpy(given), bits, plus)
+        value, number = table.follow(tensor, torch.from_numpy(given), bits, plus)
         assert value.numpy().tobytes() == out.tobytes()
         assert number == changed > 1000
 
@@ -61,13 +61,13 @@ def test_every_length(size: int) -> None:
     x = np.random.default_rng(size).standard_normal(size)
     out, packed = np.empty(size, np.float32), np.empty(-(-size // 5), np.uint8)
     _core.published_log(x, 1 << 15, False, 32, False, out, packed)
-    value, entries = rounding.log(torch.from_numpy(x), 1 << 15, False, 32, False)
+    value, entries = table.log(torch.from_numpy(x), 1 << 15, False, 32, False)
     assert (value.numpy().tobytes(), entries.numpy().tobytes()) == (out.tobytes(), packed.tobytes())
-    assert rounding.unpack(entries, size).shape == (size,)
+    assert table.unpack(entries, size).shape == (size,)
 
 
 def test_a_shape_is_kept() -> None:
     x = torch.randn(3, 7, 2, dtype=torch.float64)
-    value, entries = rounding.log(x, 1 << 15, False, 28, False)
-    followed, changed = rounding.follow(x, entries, 28, False)
+    value, entries = table.log(x, 1 << 15, False, 28, False)
+    followed, changed = table.follow(x, entries, 28, False)
     assert value.shape == followed.shape == x.shape and changed == 0

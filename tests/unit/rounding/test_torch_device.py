@@ -22,8 +22,7 @@ from tallystick.contracts.replay.sections import is_logged
 from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.contracts.replay.stock.table import stock_of
 from tallystick.devices.context import ExecutionContext
-from tallystick.devices.device import ALIGNMENT
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.device import ALIGNMENT, Kernel, Run
 from tallystick.devices.torch import TorchDevice
 from tallystick.errors import EnvironmentRefusedError, UnsupportedOperatorError, UsageError
 from tallystick.job.job import Job

@@ -15,7 +15,7 @@ import torch
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel, run_of
 from tallystick.contracts.replay.contract import default_threshold
-from tallystick.contracts.replay.stock import rounding
+from tallystick.contracts.replay.stock import table
 from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.contracts.replay.stock.stock import Stock, form_of, has_form, stock_form
 from tallystick.errors import UnsupportedOperatorError, UsageError
@@ -213,6 +213,6 @@ def test_tensors_of_the_device_give_what_numpy_arrays_give() -> None:
                 continue
             assert result is not None and not out.any(), "only the caller writes an output"
             assert result.is_contiguous() and result.dtype == torch.float64
-            mine, theirs = (rounding.nearest(r, 32, False) for r in (torch.from_numpy(x), result))
+            mine, theirs = (table.nearest(r, 32, False) for r in (torch.from_numpy(x), result))
             assert mine.numpy().tobytes() == theirs.numpy().tobytes(), (case.op, attrs)
     assert set(seen) == {n for n, s in OPS.items() if not s.is_unlogged}

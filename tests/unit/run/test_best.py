@@ -114,7 +114,7 @@ def _without_the_stop_on_nan(path: Path) -> Path:
     from torch.nn import functional as F
 
     import tallystick
-    from tallystick.job.held import HeldOut
+    from tallystick.job.reading import HeldOut
     from tallystick.job.save import save_job
 
     x = np.ones((24, 3), np.float32)

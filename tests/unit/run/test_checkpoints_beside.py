@@ -272,12 +272,12 @@ def test_a_thread_that_is_late_is_not_waited_for(
     """The steps' thread hashes what nobody has begun."""
     began = threading.Event()
 
-    def late(self: checkpoints.UnderWay) -> None:
+    def late(self: checkpoints.PendingCheckpoint) -> None:
         began.wait(20)
         honest(self)
 
-    honest = checkpoints.UnderWay.run
-    monkeypatch.setattr(checkpoints.UnderWay, "run", late)
+    honest = checkpoints.PendingCheckpoint.run
+    monkeypatch.setattr(checkpoints.PendingCheckpoint, "run", late)
     opened = Opening(8, began.set)
     run = train_job(mlp_job, tmp_path / "run", Options(keep=1, maker=Cheat(opened)))
     assert run.run_root == train_job(mlp_job, tmp_path / "plain").run_root

@@ -22,10 +22,10 @@ from tallystick.program import cutting
 from tallystick.run.distributed import exchange, slots
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.exchange import Norms, bundles
-from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.distributed.launch import Workers, train_with
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Team, TeamState, owners_of
+from tallystick.run.distributed.transport import WorkerError
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
 

@@ -18,7 +18,7 @@ from tallystick.program.state import State
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 LARGE = Runner, Plan, State, Engine  # each of them holds, or is held with, memory for tensors
 

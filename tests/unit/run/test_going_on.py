@@ -22,11 +22,16 @@ from tallystick.run.distributed import launch, messages, others
 from tallystick.run.distributed.checks import Hand, ShareChecks, ShareDraws
 from tallystick.run.distributed.claims import ConvictedWorker, WorkerConvictedError
 from tallystick.run.distributed.exchange import Spreading
-from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.messages import Consent
 from tallystick.run.distributed.others import Others, record_convictions
-from tallystick.run.distributed.transport import Meeting, Transport
+from tallystick.run.distributed.transport import (
+    Meeting,
+    PeerLostError,
+    Transport,
+    TransportFaultError,
+    WorkerError,
+)
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.directory import RunStore

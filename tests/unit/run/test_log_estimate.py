@@ -9,7 +9,7 @@ from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Program, Value
-from tallystick.run.logs.estimate import step_log_bytes
+from tallystick.run.logs.training import step_log_bytes
 
 
 def program_of(op: str, inner: int, outer: int = 64) -> Program:

@@ -19,7 +19,7 @@ from tallystick.run.show.inspect import inspect_run
 from tallystick.run.show.summary import seconds_a_step
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
-from tallystick.run.store.metrics import MetricLog, read_metrics
+from tallystick.run.store.unsigned import MetricLog, read_metrics
 
 
 class Told(Silent):

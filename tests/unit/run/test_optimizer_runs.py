@@ -10,7 +10,7 @@ import tallystick
 from tallystick import _core
 from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes import new_job
-from tallystick.job.recipes.step_settings import NAMES
+from tallystick.job.recipes.settings import NAMES
 from tallystick.run.execute.trainer import Options, train_job
 
 SETTINGS = {"features": "8", "hidden": "12", "layers": "1", "records": "64", "batch_size": "8"}

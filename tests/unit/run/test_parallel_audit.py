@@ -27,9 +27,9 @@ from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.auditor import audit_run, check_claim
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.segments import segments_of
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.parallel.task import segments_of
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.unsigned import Declaration
 
 KEEP = 100  # every checkpoint
 SETTINGS = {

@@ -30,10 +30,8 @@ from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel import audit as parallel
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.driver import ATTEMPTS, AuditDriver, Watcher
-from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
-from tallystick.run.parallel.processes import Processes
-from tallystick.run.parallel.segments import Segment, makespan
-from tallystick.run.parallel.task import Task, error_json, error_of
+from tallystick.run.parallel.processes import AttemptEnded, AttemptProgress, Died, Event, Processes
+from tallystick.run.parallel.task import Segment, Task, error_json, error_of, makespan
 from tallystick.run.show.audit_report import Difference, StretchOutcome, outcome_of
 
 SEGMENTS = [Segment(10 * i, 10 * i + 10) for i in range(6)]

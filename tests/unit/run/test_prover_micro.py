@@ -34,7 +34,7 @@ from tallystick.prover.steps import Steps
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 PARTS, STEP = 4, 1
 

@@ -26,9 +26,9 @@ from tallystick.run.cheats.training import Cheat, declared_cheat
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.show.inspect import inspect_run
-from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
+from tallystick.run.store.unsigned import Declaration, read_declaration
 
 WRONG = bytes([9]) * 32
 

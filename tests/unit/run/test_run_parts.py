@@ -15,8 +15,14 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import RECIPES, find_recipe, settings_for
 from tallystick.job.recipes.base import normal
-from tallystick.job.recipes.settings import as_strings, build, describe, parse_pairs
-from tallystick.job.recipes.step_settings import learning_rate, warmup_cosine
+from tallystick.job.recipes.settings import (
+    as_strings,
+    build,
+    describe,
+    learning_rate,
+    parse_pairs,
+    warmup_cosine,
+)
 from tallystick.job.recipes.text_records import cut, stdlib_docstrings
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import resolve_contract

@@ -18,8 +18,7 @@ from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.sample import parse_size, size_of
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import Answer, Repeater, error_json
+from tallystick.run.parallel.task import Answer, Repeater, Segment, error_json
 
 SETTINGS = {
     "features": "4", "classes": "3", "records": "40", "hidden": "6", "layers": "1",

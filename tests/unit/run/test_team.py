@@ -23,13 +23,12 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.program.repeat import SectionShare
 from tallystick.program.runner import NodeError, NodeFaultError
-from tallystick.program.section_share import SectionShare
 from tallystick.program.validation import StopRule
 from tallystick.run.distributed import exchange, worker
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.exchange import Folding, Spreading, bundles
-from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import Workers, train_with, workers_of
 from tallystick.run.distributed.messages import (
@@ -40,7 +39,13 @@ from tallystick.run.distributed.messages import (
 )
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, TeamState, owners_of
-from tallystick.run.distributed.transport import Meeting, launched
+from tallystick.run.distributed.transport import (
+    Meeting,
+    PeerLostError,
+    TransportFaultError,
+    WorkerError,
+    launched,
+)
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore

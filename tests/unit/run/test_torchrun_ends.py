@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tallystick.run.distributed import torchrun
-from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.torchrun import (
     check_signalled,
     outliving_sigterm,
     say_ending,
     speaks,
 )
+from tallystick.run.distributed.transport import PeerLostError, WorkerError
 from tallystick.run.execute.loop import Stop, interrupts
 
 LAUNCHED = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -26,8 +26,8 @@ LAUNCHED = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_
 def _launched(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in LAUNCHED.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(torchrun, "WORD_SECONDS", 0.1)
-    monkeypatch.setattr(torchrun, "HEARS_SECONDS", 0.3)
+    monkeypatch.setattr(torchrun, "WORKER_0_GRACE_S", 0.1)
+    monkeypatch.setattr(torchrun, "PEER_GRACE_S", 0.3)
 
 
 def _sigterm() -> None:

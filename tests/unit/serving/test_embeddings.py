@@ -22,7 +22,7 @@ from encoder_models import save_encoder
 from servers import KEY, LIMITS, Running, running, until
 
 import tallystick
-from tallystick.answers.encoded import Encoded
+from tallystick.answers.beside_receipt import Encoded
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.request import new_secret
 from tallystick.api.encoding import Encoder

@@ -21,10 +21,10 @@ import openai
 from servers import LIMITS, Running, running, until
 
 import tallystick
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.cancellation import CANCELLATION_TYPE, sign_cancellation
 from tallystick.answers.check import bound, check_words
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey, sign_envelope
 from tallystick.serving.api_keys import add_key

@@ -17,11 +17,11 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed")
 
 from servers import KEY, LIMITS, Running, chat, running, until
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.check import bound, check_words
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.api.answering import GivenAnswer
 from tallystick.api.answers import check
 from tallystick.commit.encoding import canonical_json

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from unit.answers.toy import KEY, SECRET, Toy, receipt_of
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.api.answering import GivenAnswer
 from tallystick.commit.signing import PrivateKey
 from tallystick.serving.kept.answers import KeptAnswers

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tallystick.contracts.replay.published.record import round_unlogged
+from tallystick.contracts.replay.published.follow import round_unlogged
 from tallystick.contracts.replay.sections import sections_of
 from tallystick.contracts.replay.stock.stock import Stock
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec

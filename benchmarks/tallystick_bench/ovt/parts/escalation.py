@@ -13,7 +13,7 @@ from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.rounded.cpu import rounded_kernel, run_rounded
 from tallystick.contracts.rounded.cpu.pieces import Piece
 from tallystick.devices.context import ExecutionContext
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import OpSpec

@@ -13,7 +13,7 @@ from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.job.recipes import llama, settings_for
-from tallystick.job.recipes.step_settings import step_options
+from tallystick.job.recipes.settings import step_options
 from tallystick.job.recipes.text_records import FIELD
 from tallystick.numerics.operators.reduction import FOLD, MOST_PARTS
 from tallystick.program.expand import numbering

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from tallystick.contracts.exact import BLOCK_LENGTHS
 from tallystick.contracts.ordered.contract import ordered_kernels
-from tallystick.devices.device import is_cuda
-from tallystick.devices.kernel import replaced
+from tallystick.devices.device import is_cuda, replaced
 from tallystick.numerics.contracts import Contract, ContractSettings, contract_family
 from tallystick.numerics.registry import dot_operators
 
 if TYPE_CHECKING:
-    from tallystick.devices.device import Device
-    from tallystick.devices.kernel import Kernel
+    from tallystick.devices.device import Device, Kernel
     from tallystick.opening.quantity import Quantity, Rule, Site
 
 DEFAULT_WIDTH = 22  # the one nearest to binary32

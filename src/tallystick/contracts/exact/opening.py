@@ -16,8 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from tallystick.contracts.exact import BLOCK_LENGTHS, outer_values
-from tallystick.opening.arithmetic import canonical
-from tallystick.opening.dot import Products, dot
+from tallystick.opening.dot import Products, canonical, dot
 from tallystick.opening.parts import summed
 from tallystick.opening.quantity import (
     BLOCKS,

@@ -10,8 +10,7 @@ from tallystick.devices.device import is_cuda
 from tallystick.numerics.contracts import ORDERED_1, Contract, contract_family
 
 if TYPE_CHECKING:
-    from tallystick.devices.device import Device
-    from tallystick.devices.kernel import Kernel
+    from tallystick.devices.device import Device, Kernel
 
 
 def ordered_kernels(device: Device) -> Mapping[str, Kernel]:

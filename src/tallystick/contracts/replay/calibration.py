@@ -24,8 +24,8 @@ from tallystick.commit.log import Section
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.replay.boundaries import boundaries, indices_of
 from tallystick.contracts.replay.contract import Replay
-from tallystick.contracts.replay.published.record import round_unlogged
-from tallystick.contracts.replay.published.stock import load_stock
+from tallystick.contracts.replay.published import load_stock
+from tallystick.contracts.replay.published.follow import round_unlogged
 from tallystick.contracts.replay.sections import (
     LoggedProgram,
     operators_of,
@@ -33,7 +33,7 @@ from tallystick.contracts.replay.sections import (
     sections_of,
 )
 from tallystick.devices.cpu import CPU
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import MAX_BITS, find_contract

@@ -26,8 +26,7 @@ from tallystick.numerics.contracts import (
 from tallystick.numerics.registry import rounded_operators
 
 if TYPE_CHECKING:
-    from tallystick.devices.device import Device
-    from tallystick.devices.kernel import Kernel
+    from tallystick.devices.device import Device, Kernel
     from tallystick.opening.quantity import Quantity, Rule, Site
     from tallystick.program.ir import Program
 
@@ -134,7 +133,7 @@ class Replay(Contract):
 
     def check_program(self, program: Program) -> None:
         if self.form == "published":
-            from tallystick.contracts.replay.published.stock import check_program
+            from tallystick.contracts.replay.published import check_program
 
             check_program(program)
 

@@ -24,7 +24,7 @@ from tallystick.contracts.rounded.opening import (
     exact_chain,
     finished,
     is_sum,
-    parts,
+    number_and_flags,
     rounded,
 )
 from tallystick.kernels.loops import names_of
@@ -41,7 +41,6 @@ from tallystick.numerics.registry import lookup, summed_operators
 from tallystick.opening.approx import Approx, RealSource, packed, real, unpacked, widened
 from tallystick.opening.dot import Products, Summed
 from tallystick.opening.parts import summed
-from tallystick.opening.pointwise import operands_of, sizes_of
 from tallystick.opening.quantity import (
     REAL,
     Array,
@@ -59,6 +58,7 @@ from tallystick.opening.quantity import (
     TreeQuantity,
 )
 from tallystick.opening.real_pointwise import lifted_form, real_graph
+from tallystick.opening.rules import operands_of, sizes_of
 
 
 # --- the bounded form -----------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def logged_rule(site: Site, bits: int) -> Logged:
     element, grid = summed(site), Grid(bits)
 
     def doubtful(source: Source, needs: Needs) -> Doubt | None:
-        exact, flags = parts(needs[0])
+        exact, flags = number_and_flags(needs[0])
         return None if flags else doubt(grid, exact, _bound(element, source, needs[1:]))
 
     def chosen(source: Source, needs: Needs, entry: int | None) -> Any:

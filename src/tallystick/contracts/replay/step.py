@@ -20,8 +20,7 @@ from tallystick.contracts.replay.findings import (
     LogCorruptError,
 )
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.devices.device import Tensor
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run, Tensor
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs

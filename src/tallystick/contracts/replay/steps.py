@@ -24,8 +24,7 @@ from tallystick.contracts.replay.step import (
     Sink,
 )
 from tallystick.devices.cpu import CPU
-from tallystick.devices.device import is_cuda
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Run, is_cuda
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node, Program

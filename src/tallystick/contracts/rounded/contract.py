@@ -13,8 +13,7 @@ from tallystick.numerics.contracts import MAX_BITS, Contract, ContractSettings, 
 from tallystick.numerics.registry import rounded_operators
 
 if TYPE_CHECKING:
-    from tallystick.devices.device import Device
-    from tallystick.devices.kernel import Kernel
+    from tallystick.devices.device import Device, Kernel
     from tallystick.opening.quantity import Quantity, Rule, Site
 
 # Of 13.2.

@@ -38,16 +38,16 @@ _INFINITY = Grid(32).infinity
 _AT_ONCE = 1 << 14
 
 
-def record(number: int, flags: int) -> Scalar:
+def accumulator_of(number: int, flags: int) -> Scalar:
     """The record of S = `number`, two's complement, and `flags`."""
     data = (number % _MODULUS).to_bytes(_SUM_BYTES, "little") + bytes([flags])
     return cast(Scalar, np.frombuffer(data, ACCUMULATOR)[0])
 
 
-EMPTY = record(0, 0)
+EMPTY = accumulator_of(0, 0)
 
 
-def parts(accumulator: Any) -> tuple[int, int]:
+def number_and_flags(accumulator: Any) -> tuple[int, int]:
     """S and the flags of a record."""
     data = np.asarray(accumulator, ACCUMULATOR).tobytes()
     return int.from_bytes(data[:-1], "little", signed=True), data[-1]
@@ -78,7 +78,7 @@ def _integers(x: Array) -> tuple[Array, Array]:
 
 def _added(accumulator: Any, real: Array, integers: Array, shifts: Array) -> Scalar:
     """The record after terms of the values `real`, which are integers * 2^(shifts - UNIT)."""
-    number, flags = parts(accumulator)
+    number, flags = number_and_flags(accumulator)
     finite = np.isfinite(real)
     if not finite.all():
         flags |= NAN_TERM if np.isnan(real).any() else 0
@@ -92,10 +92,10 @@ def _added(accumulator: Any, real: Array, integers: Array, shifts: Array) -> Sca
         first = np.flatnonzero(np.append(True, shift[1:] != shift[:-1]))
         for by, total in zip(shift[first], np.add.reduceat(integer, first), strict=True):
             number += int(total) << int(by)
-    return record(number, flags)
+    return accumulator_of(number, flags)
 
 
-def unruly(flags: int) -> np.float32 | None:
+def special_value(flags: int) -> np.float32 | None:
     """The element if a term is not finite (NUMERICS 13.4); None if all are."""
     if flags & NAN_TERM or (flags & PLUS_TERM and flags & MINUS_TERM):
         return cast(np.float32, np.uint32(0x7FC00000).view(np.float32))
@@ -106,15 +106,15 @@ def unruly(flags: int) -> np.float32 | None:
 
 def rounded(accumulator: Any, bits: int) -> np.float32:
     """R(v*) of the sum in a record (NUMERICS 13.2, 13.4); `bits` is B."""
-    number, flags = parts(accumulator)
-    given, grid = unruly(flags), Grid(bits)
+    number, flags = number_and_flags(accumulator)
+    given, grid = special_value(flags), Grid(bits)
     return grid.value(grid.nearest(number)) if given is None else given
 
 
-def shown(accumulator: Any) -> str:
+def accumulator_text(accumulator: Any) -> str:
     """The sum for a person: its approximate size, and its exact digits."""
-    number, flags = parts(accumulator)
-    given = unruly(flags)
+    number, flags = number_and_flags(accumulator)
+    given = special_value(flags)
     bits = number.bit_length() - 53
     near = math.ldexp(number >> max(bits, 0), max(bits, 0) - UNIT) if given is None else given
     return f"{near!s} ({number:#x} * 2^-{UNIT}, flags {flags})"

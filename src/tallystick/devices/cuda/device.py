@@ -13,8 +13,8 @@ from weakref import WeakSet
 import numpy as np
 
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.driver import CudaDriver, Grid
 from tallystick.devices.cuda.hashing import Hashing
+from tallystick.devices.cuda.nvidia import CudaDriver, Grid
 from tallystick.devices.cuda.recording import DeviceSequence, Refusals
 from tallystick.devices.cuda.tensor import DeviceTensor, Memory
 from tallystick.devices.device import Device
@@ -63,7 +63,7 @@ class Cuda(Device):
     # -- for kernels -------------------------------------------------------------------------------
 
     def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
-        """Start a kernel (driver.py)."""
+        """Start a kernel (nvidia.py)."""
         self.driver.launch(kernel, grid, threads, params, shared)
 
     def scratch(self, nbytes: int) -> int:
@@ -88,7 +88,7 @@ class Cuda(Device):
         memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
         return DeviceTensor(self, memory, memory.address, dtype, shape)
 
-    def there(self, array: np.ndarray) -> DeviceTensor:
+    def from_host(self, array: np.ndarray) -> DeviceTensor:
         """A new C-contiguous tensor with the elements of a host array."""
         tensor = self.contiguous(DTYPE_NAMES[array.dtype], array.shape)
         self.write(array, tensor)

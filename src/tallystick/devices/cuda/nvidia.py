@@ -1,4 +1,8 @@
-"""The driver of a GPU (driver.py), through NVIDIA's own bindings of its driver (docs/adr/0016).
+"""The driver: the few things that a GPU does for us, and NVIDIA's own, through its bindings
+(docs/adr/0016). Every other module of this room calls it.
+
+The tests have a second driver, which runs the same kernel sources on the host
+(tests/gpu/emulation).
 
 One stream takes all work. Its calls are those of the CUDA driver API, so that the documentation of
 that API says what each does.
@@ -10,12 +14,12 @@ import ctypes
 import re
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from tallystick.devices.cuda.driver import Grid, Traffic
 from tallystick.devices.cuda.source import compiled, compiler_version, file_of, forget
 from tallystick.errors import (
     DeviceLostError,
@@ -23,6 +27,71 @@ from tallystick.errors import (
     MachineFaultError,
     UsageError,
 )
+
+Grid = tuple[int, int, int]
+
+
+@dataclass
+class Traffic:
+    """Copies over the bus since the last reset: their number and bytes, by direction."""
+
+    to_device: int = 0
+    to_device_bytes: int = 0
+    to_host: int = 0
+    to_host_bytes: int = 0
+
+
+class RecordedWork(Protocol):
+    """Launches and copies on the device that were recorded once."""
+
+    def replay(self) -> None:
+        """Start all of them again, in their order, on the same addresses."""
+
+
+class CudaDriver(Protocol):
+    """One GPU and one queue of work on it. Work runs in the order in which it was given.
+
+    Addresses are those of the device. Raises MemoryError where the device has no memory left,
+    MachineFaultError where it failed, DeviceLostError where this process cannot use it any more.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name for people and for reports, such as "cuda:0"."""
+
+    @property
+    def architecture(self) -> str:
+        """The instruction set that the kernels are compiled for, such as "sm_90"."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """The copies over the bus."""
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of uninitialised memory, divisible by 256."""
+
+    def free(self, address: int) -> None:
+        """Free what `allocate` gave, once the work given before has ended."""
+
+    def to_device(self, host: np.ndarray, address: int) -> None:
+        """Copy a C-contiguous host array. The array may change when the call has returned."""
+
+    def to_host(self, address: int, host: np.ndarray) -> None:
+        """Wait for all work given, then copy into a C-contiguous host array."""
+
+    def move(self, source: int, target: int, nbytes: int) -> None:
+        """Copy on the device, between places that do not overlap."""
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        """Set every byte on the device."""
+
+    def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
+        """Start `kernel` in `grid` blocks of `threads` threads; `params` are its slots, `shared`
+        the bytes of its dynamic shared memory."""
+
+    def record(self, work: Callable[[], None]) -> RecordedWork:
+        """Record the launches, moves and fills of `work`, without running them."""
+
 
 LEAST_CAPABILITY = (8, 0)
 _STATIC_SHARED = 48 * 1024  # more needs a kernel's leave

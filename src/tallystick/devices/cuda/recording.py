@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tallystick.devices.cuda.driver import CudaDriver, RecordedWork
+from tallystick.devices.cuda.nvidia import CudaDriver, RecordedWork
 from tallystick.devices.cuda.tensor import Memory
 from tallystick.devices.sequence import Call, CallFailedError
 from tallystick.errors import RefusedOperandsError

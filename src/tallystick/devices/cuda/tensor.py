@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tallystick.devices.cuda.driver import CudaDriver
+from tallystick.devices.cuda.nvidia import CudaDriver
 from tallystick.numerics.types import DTYPES
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from tallystick.data.frozen import is_frozen, load_frozen
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.disk.checkpoint import Checkpoint, open_checkpoint
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
-from tallystick.job.held import held_of
 from tallystick.job.job import Job
 from tallystick.job.parts import STEP, Parts, ProgramPart, Records, with_validation
+from tallystick.job.reading import held_of
 from tallystick.job.recipes.base import Built, Recipe, Sources, load_frozen_data, under
 from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.distilbert import RECIPE as DISTILBERT

@@ -29,13 +29,13 @@ from tallystick.job.recipes.base import (
     split,
     uniform,
 )
-from tallystick.job.recipes.settings import setting
-from tallystick.job.recipes.step_settings import (
+from tallystick.job.recipes.settings import (
     CHOICES,
     SCHEDULES,
     check_name,
     learning_rate,
     make_optimizer,
+    setting,
     step_options,
 )
 from tallystick.numerics.types import TensorType

@@ -25,16 +25,16 @@ from tallystick.job.recipes.base import (
     split,
     uniform,
 )
-from tallystick.job.recipes.language import IDS, masked_loss
-from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.settings import setting, step_options
 from tallystick.job.recipes.starting import read_sizes
-from tallystick.job.recipes.step_settings import step_options
 from tallystick.job.recipes.text_records import (
     FIELD,
+    IDS,
     SOURCES,
     TextSettings,
     check_vocabulary,
     load_windows,
+    masked_loss,
 )
 from tallystick.numerics.types import DTYPES, TensorType
 

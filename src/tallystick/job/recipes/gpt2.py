@@ -11,11 +11,10 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.job.recipes.base import Built, Recipe, normal
-from tallystick.job.recipes.language import build_next_token
-from tallystick.job.recipes.settings import setting
-from tallystick.job.recipes.step_settings import StepSettings
+from tallystick.job.recipes.settings import StepSettings, setting
 from tallystick.job.recipes.text_records import (
     SOURCES,
+    build_next_token,
     check_next_token,
     next_token_data,
     vocabulary,

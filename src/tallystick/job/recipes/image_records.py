@@ -11,7 +11,7 @@ from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes import classify
 from tallystick.job.recipes.base import Built, RecipeData, Sources, is_weight, require_fields
-from tallystick.job.recipes.step_settings import step_options
+from tallystick.job.recipes.settings import step_options
 from tallystick.numerics.types import TensorType
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import numpy as np
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.job.recipes.base import Built, Recipe, StartingPoint, normal
-from tallystick.job.recipes.language import build_next_token
 from tallystick.job.recipes.llama_module import (
     INVERSE_FREQUENCIES,
     inverse_frequencies,
@@ -22,6 +21,7 @@ from tallystick.job.recipes.starting import read_sizes
 from tallystick.job.recipes.text_records import (
     SOURCES,
     TextSettings,
+    build_next_token,
     check_next_token,
     next_token_data,
     vocabulary,

@@ -13,12 +13,11 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.job.recipes import llama
 from tallystick.job.recipes.base import Built, Recipe, StartingPoint, uniform
-from tallystick.job.recipes.language import build_next_token
 from tallystick.job.recipes.llama_module import make_module as make_base
-from tallystick.job.recipes.settings import setting
-from tallystick.job.recipes.step_settings import NAMES
+from tallystick.job.recipes.settings import NAMES, setting
 from tallystick.job.recipes.text_records import (
     SOURCES,
+    build_next_token,
     check_next_token,
     next_token_data,
     vocabulary,

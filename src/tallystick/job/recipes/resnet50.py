@@ -19,8 +19,14 @@ from tallystick.job.recipes.image_records import (
     check_frozen,
     load_data,
 )
-from tallystick.job.recipes.settings import counts, setting
-from tallystick.job.recipes.step_settings import NAMES, SCHEDULES, learning_rate, make_optimizer
+from tallystick.job.recipes.settings import (
+    NAMES,
+    SCHEDULES,
+    counts,
+    learning_rate,
+    make_optimizer,
+    setting,
+)
 from tallystick.numerics.types import DTYPES, TensorType
 
 if TYPE_CHECKING:

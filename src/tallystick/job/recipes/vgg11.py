@@ -19,8 +19,7 @@ from tallystick.job.recipes.image_records import (
     check_frozen,
     load_data,
 )
-from tallystick.job.recipes.settings import counts, setting
-from tallystick.job.recipes.step_settings import CHOICES, StepSettings
+from tallystick.job.recipes.settings import CHOICES, StepSettings, counts, setting
 from tallystick.numerics.types import DTYPES, TensorType
 
 if TYPE_CHECKING:

@@ -33,7 +33,15 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, InTypes
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Expr, attribute, convert, primitive, select
+from tallystick.numerics.values.graph import (
+    INDEX,
+    MOVED,
+    Expr,
+    attribute,
+    convert,
+    primitive,
+    select,
+)
 from tallystick.numerics.values.graph import constant as literal
 from tallystick.numerics.values.positions import (
     Part,
@@ -58,7 +66,6 @@ from tallystick.numerics.values.positions import (
     term,
     whole,
 )
-from tallystick.numerics.values.primitives import INDEX, MOVED
 
 
 def _open_end(attrs: Attrs, inputs: InTypes) -> int | None:

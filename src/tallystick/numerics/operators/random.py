@@ -21,6 +21,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
+    INDEX,
     Expr,
     attribute,
     binary32,
@@ -41,7 +42,6 @@ from tallystick.numerics.values.positions import (
     whole,
     word,
 )
-from tallystick.numerics.values.primitives import INDEX
 
 _random = declares("random", is_random=True)
 _DRAW = {"draw": AttrSpec("int", 0), "shape": INTS}

@@ -29,6 +29,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
+    INDEX,
     Expr,
     attribute,
     case,
@@ -59,7 +60,6 @@ from tallystick.numerics.values.positions import (
     term,
     tree,
 )
-from tallystick.numerics.values.primitives import INDEX
 
 _reduction = declares("reduction")
 _KEEPDIM = AttrSpec("bool", False)

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tallystick.numerics.types import Attrs
-from tallystick.numerics.values.graph import Condition, Expr, operand, resolved, values_below
-from tallystick.numerics.values.primitives import PRIMITIVES
+from tallystick.numerics.values.graph import (
+    PRIMITIVES,
+    Condition,
+    Expr,
+    operand,
+    resolved,
+    values_below,
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.numerics.values.graph import (
+    INDEX,
+    MOVED,
     Condition,
     Expr,
     Operand,
@@ -21,7 +23,6 @@ from tallystick.numerics.values.graph import (
     primitive,
     values_below,
 )
-from tallystick.numerics.values.primitives import INDEX, MOVED
 
 ELEMENT, TERM = "element", "term"
 

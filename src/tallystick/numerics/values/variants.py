@@ -16,8 +16,14 @@ from dataclasses import dataclass
 
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.values.forms import Form
-from tallystick.numerics.values.graph import Condition, Expr, interpreted, resolved, values_below
-from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.graph import (
+    FUNCTIONS,
+    Condition,
+    Expr,
+    interpreted,
+    resolved,
+    values_below,
+)
 
 MOST_PARAMETERS = 2
 _OPERAND_ATTRIBUTE = "other"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tallystick.devices.cuda.driver import CudaDriver
+from tallystick.devices.cuda.nvidia import CudaDriver
 from tallystick.devices.cuda.tensor import Memory
 from tallystick.errors import EnvironmentRefusedError
 

@@ -23,11 +23,10 @@ from tallystick.program.capture.merged import difference
 from tallystick.program.capture.outside import KeptTensor, storage_of
 from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import PythonState, changed, seen_at
+from tallystick.program.capture.python_state import PythonState, changed, is_flag, seen_at
 from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.settled_outside import refuse_written
 from tallystick.program.capture.source import Blame
-from tallystick.program.capture.structure import is_flag
 from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 STEP, PASS = "the training step", "the pass of validation"

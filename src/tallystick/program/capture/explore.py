@@ -27,16 +27,15 @@ from tallystick.program.capture.follow_calls import OUTER_SOURCES
 from tallystick.program.capture.follow_marks import MarkedAnswers, MovingReach, Site
 from tallystick.program.capture.looks import PLAIN, moved
 from tallystick.program.capture.merged import difference, reaches_results
+from tallystick.program.capture.outside_calls import watched_by
 from tallystick.program.capture.places import reached_from
-from tallystick.program.capture.profiled import watched_by
-from tallystick.program.capture.python_state import PythonState, changed
+from tallystick.program.capture.python_state import HOOKS, PythonState, changed
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
-from tallystick.program.capture.structure import HOOKS
 from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]

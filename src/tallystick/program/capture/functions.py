@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 from tallystick.errors import UsageError
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.composites import COMPOSITES, legacy_reduction
-from tallystick.program.capture.dropouts import Dropouts
 from tallystick.program.capture.plain import plain_python
+from tallystick.program.capture.random_calls import Dropouts
 from tallystick.program.capture.recurrent import CELLS, recurrent, refuse_packing
 from tallystick.program.capture.replaced import replacing, usual
 

@@ -25,14 +25,13 @@ from tallystick.program.capture.constants import (
     replaced,
     untraced,
 )
-from tallystick.program.capture.factories import STAY, on_trace
+from tallystick.program.capture.factories import STAY, MovingSlice, moving_slice, on_trace
 from tallystick.program.capture.functions import Lowering
-from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
+from tallystick.program.capture.python_state import share_hooks
 from tallystick.program.capture.recorded import Use, computed, is_recorded
 from tallystick.program.capture.replaced import replacing, usual
 from tallystick.program.capture.source import here, model_line
 from tallystick.program.capture.stand_ins import GET_DATA, SET_DATA, StandIns, apart
-from tallystick.program.capture.structure import share_hooks
 
 _WHOLE = (torch.int64, torch.int32)
 _AUTOCAST = "torch.amp.autocast_mode:autocast"

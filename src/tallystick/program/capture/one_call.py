@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, fx
 
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.kernels.views import view
+from tallystick.kernels.evaluate import view
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.lower import Lowerer

@@ -1,4 +1,9 @@
-"""Calls of the person's code that read what no state of Python is: a file, a clock, a process.
+"""Calls of the person's code while a trace runs, watched: among them those that read what no state
+of Python is, as a file, a clock, a process.
+
+Python tells a profile function of every call of every function, and makes a dict of the caller's
+names for it: within a kernel of torch's, which calls no code of the person's, that takes longer
+than the kernel.
 
 What they give is no function of how often the loss was called before, and nothing puts it back. So
 they have no place in a loss whose steps are traced one by one (PROGRAM 5.25).
@@ -13,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +26,37 @@ from types import FrameType
 from typing import Any
 
 from tallystick.program.capture.follow_calls import changing, changing_code
-from tallystick.program.capture.profiled import watched_by
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.source import is_installed, is_model, line_of
+
+Watcher = Callable[[FrameType, str, Any], object]
+_active: list[Watcher] = []
+
+
+@contextlib.contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """All calls of this thread are told to `watcher`, but for those within `unwatched`."""
+    outer = sys.getprofile()
+    _active.append(watcher)
+    sys.setprofile(watcher)
+    try:
+        yield
+    finally:
+        sys.setprofile(outer)
+        _active.remove(watcher)
+
+
+def unwatched(function: Callable[..., Any], *given: Any) -> Any:
+    """`function(*given)`, of which no watcher is told. A profiler of the person's own is."""
+    watcher = sys.getprofile() if _active else None
+    if watcher is None or not any(watcher is one for one in _active):
+        return function(*given)
+    sys.setprofile(None)
+    try:
+        return function(*given)
+    finally:
+        sys.setprofile(watcher)
+
 
 CLOCK = "the clock"
 

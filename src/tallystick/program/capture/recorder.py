@@ -25,9 +25,9 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
-from tallystick.program.capture.profiled import unwatched
+from tallystick.program.capture.outside_calls import unwatched
 from tallystick.program.capture.replaced import replacing, usual
-from tallystick.program.capture.set_aside import SET_ASIDE
+from tallystick.program.capture.rewriting import SET_ASIDE
 
 
 def first_tensor(output: Any) -> Tensor | None:

@@ -16,7 +16,7 @@ from torch import fx
 
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.positions import add_at, windows
-from tallystick.program.capture.rules_pad import cat, pad_with
+from tallystick.program.capture.rules_window import cat, pad_with
 from tallystick.program.ir import Value
 
 Sizes = tuple[int, ...]

@@ -17,8 +17,7 @@ from torch import fx
 
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.positions import add_at, flat, listed, progression, take
-from tallystick.program.capture.rules_pad import cat, pad_with
-from tallystick.program.capture.rules_window import fold, unfold
+from tallystick.program.capture.rules_window import cat, fold, pad_with, unfold
 from tallystick.program.capture.schema import short_name
 from tallystick.program.ir import Value
 

@@ -39,12 +39,12 @@ from tallystick.program.capture.kept_after import kept_after, refuse_untrained
 from tallystick.program.capture.known import At
 from tallystick.program.capture.late import check_buffers, empty_buffers
 from tallystick.program.capture.outside import storage_of
+from tallystick.program.capture.python_state import real_flags
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorded import NumberRecord, Use
 from tallystick.program.capture.recorder import Recorder, module_spans, origins_of
 from tallystick.program.capture.source import add_line, explained
 from tallystick.program.capture.stand_ins import StandIns
-from tallystick.program.capture.structure import real_flags
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 

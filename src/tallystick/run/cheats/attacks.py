@@ -1,7 +1,7 @@
 """The registry of attacks: the files of `attacks/` by name, and the cheat that a run declares.
 
 The code of an attack is always our own, from this installation; a run directory holds a name and
-numbers (`run.store.declaration`). Each file `attacks/NAME.py` defines `ATTACK`, an `Attack`.
+numbers (`run.store.unsigned`). Each file `attacks/NAME.py` defines `ATTACK`, an `Attack`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tallystick.errors import UsageError
 from tallystick.installed import checkout
 from tallystick.job.job import Job
 from tallystick.run.cheats.override import Override
-from tallystick.run.store.declaration import Declaration, Params, is_attack_name, read_declaration
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.unsigned import Declaration, Params, is_attack_name, read_declaration
 
 _PACKAGE = "tallystick_attacks"
 _OF_ANSWERS = "answers"  # the folder of the cheats of a model's answers

@@ -17,7 +17,7 @@ from tallystick.program.runner import StepInputs, StepResult, Tap
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.nodes import NodeTracer
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 def final_step(job: Job, override: Override) -> int:

@@ -26,9 +26,9 @@ from tallystick.run.execute.options import Maker, begun_otherwise
 from tallystick.run.logs.followed import FollowedRun
 from tallystick.run.logs.training import TrainerLogs, trainer_logs
 from tallystick.run.logs.writer import LogWriter
-from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
+from tallystick.run.store.unsigned import Declaration, read_declaration
 
 
 class _LyingSink:

@@ -17,7 +17,7 @@ from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.override import Override
 from tallystick.run.distributed.checks import Hand, ShareChecks
-from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.unsigned import Declaration
 
 
 def _tree_of(checks: ShareChecks, part: int) -> tuple[int, Tree] | None:

@@ -27,16 +27,15 @@ from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.share import Shares, ShareTask
 from tallystick.job.step_records import records_of
+from tallystick.program.folded_tail import share
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import share
+from tallystick.program.repeat import SectionShare
 from tallystick.program.runner import StepInputs
-from tallystick.program.section_share import SectionShare
 from tallystick.program.share import Tree, parts_of, statistic_slot, sum_slot
 from tallystick.run.distributed.claims import Drawn, FalseShareError, ShareClaim, check_two
-from tallystick.run.distributed.faults import OtherBytesError, WorkerError
 from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
-from tallystick.run.distributed.transport import Bytes, Transport
+from tallystick.run.distributed.transport import Bytes, OtherBytesError, Transport, WorkerError
 
 _WORD = 1 << 64
 

@@ -13,16 +13,16 @@ from tallystick.errors import UsageError
 from tallystick.job.step_records import records_of
 from tallystick.program.build import piece
 from tallystick.program.executor import Executor
+from tallystick.program.folded_tail import share
 from tallystick.program.ir import COMMIT, Input, Program, Value
 from tallystick.program.owners import Owners
-from tallystick.program.partial_sums import share
 from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
-from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.messages import Consent
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, Team
+from tallystick.run.distributed.transport import PeerLostError, WorkerError
 from tallystick.run.execute.engine import Engine
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 @dataclass

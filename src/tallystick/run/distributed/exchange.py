@@ -24,14 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallystick.commit.streamed import subtrees
-from tallystick.devices.device import Device, Tensor
-from tallystick.devices.kernel import Run
+from tallystick.devices.device import Device, Run, Tensor
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 from tallystick.program.build import value_name
 from tallystick.program.cutting import BlockSums, block_count, ranges
+from tallystick.program.folded_tail import merge, share
 from tallystick.program.ir import Program, Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import merge, share
 from tallystick.program.tail import Phase
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes, Transport

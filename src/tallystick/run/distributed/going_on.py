@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.run.distributed.claims import ConvictedWorker, WorkerConvictedError
-from tallystick.run.distributed.faults import WorkerError
+from tallystick.run.distributed.transport import WorkerError
 from tallystick.run.execute.trainer import Options, RunSummary
 
 STOP, CONTINUE = "stop", "continue"  # what follows a conviction

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from tallystick.errors import UnsupportedVersionError
 from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
-from tallystick.run.distributed.faults import WorkerError
-from tallystick.run.distributed.transport import Meeting, Transport
+from tallystick.run.distributed.transport import Meeting, Transport, WorkerError
 
 _GO = "go"
 _WAIT_SECONDS = 0.02

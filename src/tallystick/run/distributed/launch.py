@@ -27,13 +27,18 @@ from tallystick.program.state import State
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.claims import FalseShareError, WorkerConvictedError, check_two
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.hello import welcome
 from tallystick.run.distributed.others import Others, name_who_ended, record_convictions
 from tallystick.run.distributed.team import Order, Team, owners_of
 from tallystick.run.distributed.torchrun import outliving_sigterm, say_ending
-from tallystick.run.distributed.transport import Meeting, Transport, launched
+from tallystick.run.distributed.transport import (
+    Meeting,
+    PeerLostError,
+    Transport,
+    WorkerError,
+    launched,
+)
 from tallystick.run.distributed.worker import Answering, work
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.listener import Listener

@@ -16,8 +16,14 @@ import numpy as np
 
 from tallystick.errors import TallystickError
 from tallystick.program.runner import NodeError, NodeFaultError
-from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
-from tallystick.run.distributed.transport import Bytes, Pending, Transport
+from tallystick.run.distributed.transport import (
+    Bytes,
+    PeerLostError,
+    Pending,
+    Transport,
+    TransportFaultError,
+    WorkerError,
+)
 
 # A worker's fault: of each of its two sentences, and as a message; JSON may need 12 bytes a letter.
 _WORDS = 1000

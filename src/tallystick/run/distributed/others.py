@@ -15,10 +15,9 @@ from typing import Any
 from tallystick.disk.files import locked
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
-from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.team import Team
 from tallystick.run.distributed.torchrun import check_signalled
-from tallystick.run.distributed.transport import Meeting
+from tallystick.run.distributed.transport import RESUME, Meeting, PeerLostError, WorkerError
 from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import (

@@ -26,12 +26,12 @@ from tallystick.numerics.types import DTYPES, Attrs
 from tallystick.program.build import value_name
 from tallystick.program.executor import Executor
 from tallystick.program.expand import numbering
+from tallystick.program.folded_tail import share
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners
-from tallystick.program.partial_sums import share
+from tallystick.program.repeat import SectionShare
 from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
-from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.exchange import (

@@ -24,10 +24,15 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.owners import Owners, read_slots
 from tallystick.program.state import State
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.messages import Consent, as_bytes
 from tallystick.run.distributed.slots import Read, SlotMoves
-from tallystick.run.distributed.transport import Pending, Transport
+from tallystick.run.distributed.transport import (
+    RESUME,
+    PeerLostError,
+    Pending,
+    Transport,
+    WorkerError,
+)
 
 
 class Order(IntEnum):

@@ -16,14 +16,19 @@ from functools import wraps
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
-from tallystick.run.distributed.transport import Meeting, launched
+from tallystick.run.distributed.transport import (
+    RESUME,
+    Meeting,
+    PeerLostError,
+    WorkerError,
+    launched,
+)
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 _ENDING, _VOICE = "ending", "tallystick/voice"
 # Worker 0 leaves its word before it closes connections; of another worker's end it hears by itself.
-WORD_SECONDS, HEARS_SECONDS = 1.0, 10.0
+WORKER_0_GRACE_S, PEER_GRACE_S = 1.0, 10.0
 _signalled = threading.Event()
 
 
@@ -71,7 +76,7 @@ def speaks(meeting: Meeting, error: PeerLostError) -> bool:
     no other one has begun to speak."""
     if launched() is None:
         return False  # worker 0 has started this process, which ends with it
-    end = time.monotonic() + (WORD_SECONDS if error.rank == 0 else HEARS_SECONDS)
+    end = time.monotonic() + (WORKER_0_GRACE_S if error.rank == 0 else PEER_GRACE_S)
     try:
         while not meeting.has(_ENDING):
             if time.monotonic() > end:

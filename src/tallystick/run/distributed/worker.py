@@ -23,11 +23,10 @@ from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.run.distributed.checks import Hand, ShareChecks
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.hello import join
 from tallystick.run.distributed.team import Order, Team, TeamState
 from tallystick.run.distributed.torchrun import speaks
-from tallystick.run.distributed.transport import Meeting
+from tallystick.run.distributed.transport import RESUME, Meeting, PeerLostError, WorkerError
 
 LOST, FAULT = "lost", "fault"
 LAST_WORDS = 8000  # bytes of them at most

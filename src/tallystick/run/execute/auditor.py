@@ -38,9 +38,9 @@ from tallystick.run.logs.report import Found, finding_sentence
 from tallystick.run.show.audit_report import AuditReport, Difference, StretchOutcome
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import strangers
 from tallystick.run.store.journal import loss_value
-from tallystick.run.store.strangers import strangers
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 @dataclass

@@ -25,9 +25,8 @@ from tallystick.contracts.replay.sections import sections_of
 from tallystick.contracts.replay.stock.emulated import kind_named
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import clone_or_copy, make_directory, write_file
-from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.manifest import manifest_bytes, refuse_taken, written_anew
 from tallystick.disk.tensorfile import FileTypes, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import (

@@ -78,7 +78,7 @@ class StateDigests:
 
 
 @dataclass
-class UnderWay:
+class PendingCheckpoint:
     """One checkpoint: its digests, and its file if it is to be stored."""
 
     step: int
@@ -130,10 +130,10 @@ class CheckpointWriter:
 
     def __init__(self, context: ExecutionContext) -> None:
         self._context = context
-        self._queue: SimpleQueue[UnderWay | None] = SimpleQueue()
+        self._queue: SimpleQueue[PendingCheckpoint | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._open: UnderWay | None = None  # reads the state's own memory
-        self.filing: UnderWay | None = None  # has a file that is not collected yet
+        self._open: PendingCheckpoint | None = None  # reads the state's own memory
+        self.filing: PendingCheckpoint | None = None  # has a file that is not collected yet
         self.unsettled: int | None = None  # the step whose digests are under way
 
     # -- the caller's ------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class CheckpointWriter:
         assert self._open is None and (file is None or self.filing is None)
         tensors = state.tensors()
         sizes = {name: tensors[name].nbytes for name in state.slots}
-        made = UnderWay(
+        made = PendingCheckpoint(
             step,
             StateDigests(state.device, dict(state.slots), sizes),
             state.chain_digests(),

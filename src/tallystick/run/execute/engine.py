@@ -27,9 +27,8 @@ from tallystick.commit.state import (
 from tallystick.commit.tensor import Array, check_canonical
 from tallystick.contracts.replay.findings import LogCorruptError
 from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context
-from tallystick.devices.device import Device
+from tallystick.devices.device import Device, Run
 from tallystick.devices.environment import check_environment as check_environment
-from tallystick.devices.kernel import Run
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
@@ -39,7 +38,7 @@ from tallystick.program.runner import Runner, Showing, StepInputs, StepResult, T
 from tallystick.program.sectioned import executor_of
 from tallystick.program.state import State
 from tallystick.run.execute.nodes import NodeTracer
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 class StepLog(Protocol):

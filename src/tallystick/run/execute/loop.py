@@ -41,8 +41,8 @@ from tallystick.run.logs.training import TrainerLogs
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import CONVICTED, Journal, end_reason, loss_value
-from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.stored_states import StorePolicy, spread, to_drop
+from tallystick.run.store.unsigned import MetricLog, has_metrics, scalar_metrics
 
 
 @dataclass

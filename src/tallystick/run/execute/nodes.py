@@ -1,7 +1,7 @@
 """Node digests of one step, computed through the executor's tap (COMMITMENTS 4).
 
 Where a trainer traced a step, an audit can show not only that the step differs, but at which node.
-`run.store.trace` keeps the digests in a file.
+`run.store.unsigned` keeps the digests in a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tallystick.devices.device import Device, Tensor
 from tallystick.program.ir import COMMIT, Node, Program, Value
 from tallystick.program.state import State
 from tallystick.program.text import attribute_text
-from tallystick.run.store.trace import NodeTrace
+from tallystick.run.store.unsigned import NodeTrace
 
 
 @dataclass(frozen=True)

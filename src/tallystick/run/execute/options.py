@@ -19,11 +19,10 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.logs.training import TrainerLogs, trainer_logs
-from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
 from tallystick.run.store.stored_states import DEFAULT_KEEP
-from tallystick.run.store.trace import TraceRange
+from tallystick.run.store.unsigned import Declaration, TraceRange, read_declaration
 
 
 class Maker:

@@ -22,9 +22,9 @@ from tallystick.run.logs.training import check_logs_kept, followed_run
 from tallystick.run.show.estimate import check_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
+from tallystick.run.store.claim import sign, signed_already
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal, journal_limit
-from tallystick.run.store.signer import sign, signed_already
 
 
 def train_job(

@@ -1,4 +1,5 @@
-"""The rounding logs of a trainer: recorded, taken from another run, or its own once more.
+"""The rounding logs of a trainer: recorded, taken from another run, or its own once more; and how
+large they will be, before any is written, or by logs of steps that do not count.
 
 Theory of operation. A step's log has its name in `logs/` before the step's record is in the
 journal, and the record holds its digest: so every step that counts has its log, and a log that no
@@ -11,22 +12,109 @@ damaged, the step is recorded like a trainer's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tallystick.commit.log import BOUNDED, Section
 from tallystick.contracts.replay.step import LoggedStep, Sink
 from tallystick.contracts.replay.steps import LoggedSteps
-from tallystick.disk.files import remove
+from tallystick.contracts.rounded.opening import count_of
+from tallystick.disk.files import remove, scratch_directory
+from tallystick.disk.regular import size_of
 from tallystick.errors import CounterpartyError, StorageError, StoreError, UsageError
 from tallystick.job.job import Job
-from tallystick.run.logs.estimate import run_log_bytes
+from tallystick.numerics.contracts import parse_contract
+from tallystick.opening.parts import summed
+from tallystick.opening.quantity import Site
+from tallystick.program.ir import Program
 from tallystick.run.logs.followed import FollowedRun
 from tallystick.run.logs.reader import LogReader, LogShape, keeps_log
 from tallystick.run.logs.report import Found, damaged_log, log_record, step_record
-from tallystick.run.logs.writer import RAW, ZSTD, LogDirectory, LogWriter
+from tallystick.run.logs.writer import (
+    ENTRY,
+    HEADER,
+    RAW,
+    TRAILER,
+    ZSTD,
+    LogDirectory,
+    LogWriter,
+    log_path,
+)
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
+
+# Of elements with K terms of like size about 4·K^1.5·2⁻³⁰ lie within 2E of a boundary (NUMERICS
+# 14.4, 14.6, B = 32); cancellation makes it several times as many.
+_RATE = 16 * 2.0**-30
+_WORD = 2  # bytes of an entry, and of a block's count
+
+
+def _terms(program: Program, section: Section) -> int:
+    """How many terms an element of this output is the sum of (NUMERICS 13.3)."""
+    node = program.nodes[section.node]
+    types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
+    site = Site(node.op, node.attrs, types, node.out_types, section.output, 0, program.contract)
+    return count_of(summed(site))
+
+
+def step_log_bytes(program: Program, sections: Sequence[Section]) -> int:
+    """Bytes that one step's log will have, about; uncompressed."""
+    total: float = HEADER.size + TRAILER.size + len(sections) * ENTRY.size
+    spare = parse_contract(program.contract).bits - 32  # a coarser grid has fewer boundaries
+    for section in sections:
+        if section.form != BOUNDED:
+            total += section.packed_bytes
+            continue
+        if section.elements == 0:
+            continue
+        terms = _terms(program, section)
+        share = min(1.0, _RATE * 2.0**spare * terms**1.5)
+        total += _WORD * (section.blocks + math.ceil(share * section.elements))
+    return int(total)
+
+
+def run_log_bytes(job: Job, store: RunStore | None, sections: Sequence[Section]) -> int:
+    """Bytes of all logs of a run of `job`; what there already is of it is the better guess."""
+    steps = store.logged_steps() if store is not None else []
+    if store is not None and steps:
+        return store.log_bytes() * job.steps // len(steps)
+    return step_log_bytes(job.program, sections) * job.steps
+
+
+class ScratchLogs(LoggedSteps):
+    """Records logs in the directory `path` and removes them, for an estimate or a benchmark.
+
+    `bytes` are those of the last step's log.
+    """
+
+    def __init__(self, job: Job, path: Path) -> None:
+        super().__init__(job.program)
+        self._path = path
+        self._files = LogDirectory(path, job.digest, self.logged.sections, self.logged.form)
+        self.bytes = 0
+
+    def _open(self, step: int) -> LoggedStep:
+        return self._recorded(step, self._files.writer(step))
+
+    def _ended(self, step: LoggedStep, digest: bytes) -> bytes:
+        """The digest of the step's log, which is then removed."""
+        path = log_path(self._path, step.number)
+        self.bytes = size_of(path, "log")
+        remove(path)
+        return digest
+
+
+@contextmanager
+def scratch_logs(job: Job) -> Iterator[ScratchLogs | None]:
+    """Logs for steps that do not count; None where the job's contract keeps none."""
+    if not keeps_log(job):
+        yield None
+        return
+    with scratch_directory() as directory:
+        yield ScratchLogs(job, directory)
 
 
 class TrainerLogs(LoggedSteps):

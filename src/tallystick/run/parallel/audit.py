@@ -22,8 +22,7 @@ from tallystick.job.job import Job
 from tallystick.run.execute.auditor import Checked, check_claim, report_of
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.parallel.driver import AuditDriver, Result, Watcher
-from tallystick.run.parallel.executor import SegmentExecutor
-from tallystick.run.parallel.processes import Processes
+from tallystick.run.parallel.processes import Processes, SegmentExecutor
 from tallystick.run.parallel.sample import (
     Size,
     confidence,
@@ -33,9 +32,8 @@ from tallystick.run.parallel.sample import (
     same_draw,
     size_of,
 )
-from tallystick.run.parallel.segments import Segment, binding, foretell, segments_of
 from tallystick.run.parallel.state import AuditPlan, Kept, kept
-from tallystick.run.parallel.task import Task
+from tallystick.run.parallel.task import Segment, Task, binding, foretell, segments_of
 from tallystick.run.show.audit_report import AuditReport, Chance, Segments, StretchOutcome
 
 MOST_WORKERS = 1024

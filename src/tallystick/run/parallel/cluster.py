@@ -22,9 +22,8 @@ from tallystick.disk.mounts import INHERITED
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
 from tallystick.installed import tallystick_version
-from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import Repeater, Task, error_json
+from tallystick.run.parallel.processes import AttemptEnded, AttemptProgress, Died, Event
+from tallystick.run.parallel.task import Repeater, Segment, Task, error_json
 
 _TOLD_S = 1.0
 _NODE_S = 120.0

@@ -18,15 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import MachineFaultError, StoreError, TallystickError
-from tallystick.run.parallel.executor import (
+from tallystick.run.parallel.processes import (
     AttemptEnded,
     AttemptProgress,
     Died,
     Event,
     SegmentExecutor,
 )
-from tallystick.run.parallel.segments import Segment
-from tallystick.run.parallel.task import error_of
+from tallystick.run.parallel.task import Segment, error_of
 from tallystick.run.show.audit_report import StretchOutcome, outcome_of
 
 ATTEMPTS = 3

@@ -19,7 +19,7 @@ from pathlib import Path
 from tallystick.commit.encoding import Writer, tag
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
-from tallystick.run.parallel.segments import Segment
+from tallystick.run.parallel.task import Segment
 
 SECRET_BYTES = 32
 _DRAW = tag("audit-sample/1")

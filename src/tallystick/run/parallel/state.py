@@ -38,7 +38,7 @@ from tallystick.disk.manifest import Manifest, load_manifest, manifest_bytes
 from tallystick.disk.objects.opening import cache_directory
 from tallystick.disk.regular import lies_in, names, present
 from tallystick.errors import CorruptFileError, StorageError, UsageError
-from tallystick.run.parallel.segments import Segment
+from tallystick.run.parallel.task import Segment
 from tallystick.run.show.audit_report import StretchOutcome, outcome_of
 
 _TYPE = "application/vnd.tallystick.audit-state.v1+json"

@@ -33,8 +33,7 @@ def main() -> None:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
 
-    from tallystick.run.parallel.segments import Segment
-    from tallystick.run.parallel.task import Repeater, Task
+    from tallystick.run.parallel.task import Repeater, Segment, Task
 
     repeater = Repeater(Task(**json.loads(lines.get())))
     while True:

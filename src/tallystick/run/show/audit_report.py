@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tallystick.notebook import Tabled
 from tallystick.run.logs.report import Found
+from tallystick.visible import Tabled
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from tallystick.commit.encoding import JsonValue, parse_canonical_json, sha256
 from tallystick.commit.members import Members
+from tallystick.commit.signed import PAYLOAD_TYPE
 from tallystick.commit.signing import RUN_COMMITMENT_TYPE, Envelope, verify_run
-from tallystick.commit.statement import PAYLOAD_TYPE
 from tallystick.delegation.documents import open_document
 from tallystick.delegation.entries import (
     ENTRY_TAG,

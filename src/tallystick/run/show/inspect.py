@@ -14,9 +14,9 @@ from tallystick.job.job import Job, check_program_fits
 from tallystick.job.job_file import load_job
 from tallystick.run.logs.report import follow_report
 from tallystick.run.show.summary import seconds_a_step, series
-from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
+from tallystick.run.store.unsigned import read_declaration
 
 
 @exact_environment()

@@ -12,7 +12,7 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.logs.estimate import scratch_logs
+from tallystick.run.logs.training import scratch_logs
 from tallystick.run.show.estimate import DiskEstimate, estimate_disk, human_bytes, human_seconds
 from tallystick.run.store.directory import state_file_bytes
 

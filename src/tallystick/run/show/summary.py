@@ -14,11 +14,11 @@ from typing import Any
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.job.job import Job
-from tallystick.notebook import Tabled
 from tallystick.run.distributed.claims import ConvictedWorker
 from tallystick.run.logs.report import FollowReport, follow_report
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import CONVICTED, CONVICTED_TOO, Journal, loss_value
+from tallystick.visible import Tabled
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
 from tallystick.commit.timetable import Timetable
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, write_file
-from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.manifest import manifest_bytes, refuse_taken, written_anew
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.continued import CONTINUES, continuation_file, continued_run

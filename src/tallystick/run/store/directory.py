@@ -3,13 +3,13 @@
 run.json       manifest: format, job digest, contract
 job/           a copy of the job
 journal        losses and checkpoint roots, append-only
-metrics.jsonl  losses, gradient norms and metrics for people (metrics.py); no digest covers them
+metrics.jsonl  losses, gradient norms and metrics for people (unsigned.py); no digest covers them
 checkpoints/   some of the hashed states, as safetensors
 nodes/         node digests of traced steps
 logs/          one rounding log for each step, under a contract that keeps logs
 commitment.json  the signed run commitment, once the run is finished
-signer.pem     the signing key, mode 0600, where the user gave none (signer.py): keep it secret
-override.json  the declared cheat that made the run (declaration.py); an honest run has none
+signer.pem     the signing key, mode 0600, where the user gave none (claim.py): keep it secret
+override.json  the declared cheat that made the run (unsigned.py); an honest run has none
 scratch-*/     states of a dispute under way; removed at its end
 lock           empty; held by a running trainer
 """
@@ -27,7 +27,6 @@ from typing import NoReturn
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.members import Members
 from tallystick.commit.signing import Envelope
-from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import (
     TEMPORARY_SUFFIX,
     locked,
@@ -37,7 +36,7 @@ from tallystick.disk.files import (
     remove_temporaries,
     write_file,
 )
-from tallystick.disk.manifest import load_manifest, manifest_bytes
+from tallystick.disk.manifest import load_manifest, manifest_bytes, refuse_strangers
 from tallystick.disk.regular import (
     check_directory,
     entries,
@@ -67,7 +66,7 @@ from tallystick.program.state import State, check_file_types
 from tallystick.run.logs.writer import log_path
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
 from tallystick.run.store.stored_states import StateFile, state_metadata
-from tallystick.run.store.trace import NodeTrace, load_trace
+from tallystick.run.store.unsigned import NodeTrace, load_trace
 
 MANIFEST = "run.json"
 STATE_NAME = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)

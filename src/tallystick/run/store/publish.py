@@ -44,7 +44,7 @@ from tallystick.limits import LIMITS
 from tallystick.run.store.directory import MANIFEST, RunStore
 from tallystick.run.store.journal import JournalContent, JournalTail
 
-LOOK_S = 0.2
+POLL_S = 0.2
 _RETRY_S = 5.0
 _GROWTH = 16
 _PACE = 1 / (64 << 10)
@@ -132,7 +132,7 @@ class Publisher:
     # -- the thread -------------------------------------------------------------------------------
     def _run(self) -> None:
         while not self._stop.is_set():
-            pause = LOOK_S
+            pause = POLL_S
             try:
                 self._round(final=False)
                 self._told = False

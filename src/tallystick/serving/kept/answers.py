@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from tallystick.answers.beside_receipt import Spoken
 from tallystick.answers.files import AnswerFiles, said_of
 from tallystick.answers.receipt import read_receipt
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import DAYS, GivenAnswer
 from tallystick.api.encoding import GivenEncoding

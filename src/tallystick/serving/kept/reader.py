@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tallystick.answers.beside_receipt import Spoken, read_said
 from tallystick.answers.cancellation import finding_of
 from tallystick.answers.check import bound
-from tallystick.answers.encoded import read_said
 from tallystick.answers.encoding_job import read_request
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import checked_program
 from tallystick.answers.model import open_model
 from tallystick.answers.receipt import SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.text import ModelWords
 from tallystick.closing import Closing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tallystick.devices.kernel import Arrays, Outputs
+from tallystick.devices.device import Arrays, Outputs
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs
 

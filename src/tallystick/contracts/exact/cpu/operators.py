@@ -16,8 +16,8 @@ from tallystick import _core
 from tallystick.contracts.exact import BLOCK_LENGTHS, outer_values
 from tallystick.contracts.exact.cpu import exact_kernel
 from tallystick.contracts.exact.cpu.integers import Factors, Integers, dots, integers_of
-from tallystick.contracts.ordered.cpu.dot import convolve
-from tallystick.devices.kernel import Arrays, Outputs
+from tallystick.contracts.ordered.cpu.reduction import convolve
+from tallystick.devices.device import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.following import scale_and_add
 from tallystick.products.operators import (

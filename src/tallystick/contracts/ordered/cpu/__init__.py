@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.devices.kernel import Kernel, Run, entry
+from tallystick.devices.device import Kernel, Run, entry
 from tallystick.numerics.attachments import Attachments
 
 kernel: Attachments[Kernel] = Attachments("kernel", "tallystick.contracts.ordered.cpu.*", entry)

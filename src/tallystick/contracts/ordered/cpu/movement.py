@@ -8,9 +8,9 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.kernel import Arrays, Outputs, as_bytes, copy, operand
+from tallystick.devices.device import Arrays, Outputs, as_bytes, copy, operand
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.views import sliced
+from tallystick.kernels.evaluate import sliced
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
 from tallystick.numerics.types import DTYPE_NAMES, Attrs
 

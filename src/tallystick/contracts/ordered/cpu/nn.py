@@ -12,7 +12,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.ordered.cpu.movement import check_indices
-from tallystick.devices.kernel import Arrays, Outputs, operand, optional, padded, wanted
+from tallystick.devices.device import Arrays, Outputs, operand, optional, padded, wanted
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import (
     axis_of,

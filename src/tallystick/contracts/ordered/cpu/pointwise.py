@@ -10,7 +10,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.kernel import Arrays, Outputs, as_bytes, operand, optional, padded
+from tallystick.devices.device import Arrays, Outputs, as_bytes, operand, optional, padded
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.elements import element_values
 from tallystick.kernels.loops import (
@@ -27,7 +27,7 @@ from tallystick.numerics.operators.common import flag, integer, number, rn32
 from tallystick.numerics.operators.random import WORD
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPE_NAMES, Attrs
-from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.graph import FUNCTIONS
 
 _LOOPS: dict[int, Any] = {1: _core.ew1, 2: _core.ew2, 3: _core.ew3}
 # Fills the output from attributes and operands.

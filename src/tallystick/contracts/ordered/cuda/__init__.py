@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.devices.kernel import Kernel, entry
+from tallystick.devices.device import Kernel, entry
 from tallystick.numerics.attachments import Attachments
 
 cuda_kernel: Attachments[Kernel] = Attachments(

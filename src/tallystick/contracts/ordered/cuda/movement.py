@@ -24,7 +24,7 @@ from tallystick.devices.cuda.launch import (
     whole,
 )
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.devices.kernel import operand
+from tallystick.devices.device import operand
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
 from tallystick.numerics.operators.movement import slice_of
 from tallystick.numerics.types import Attrs, TensorType

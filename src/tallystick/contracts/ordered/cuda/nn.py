@@ -10,7 +10,7 @@ from tallystick.contracts.ordered.cuda.reduction import moments
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import Outputs, Tensors, f32, f64, launch_over, pointer, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.devices.kernel import operand, optional, padded, wanted
+from tallystick.devices.device import operand, optional, padded, wanted
 from tallystick.numerics.operators.common import (
     axis_of,
     flag,

@@ -23,7 +23,7 @@ from tallystick.devices.cuda.launch import (
     whole,
 )
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.devices.kernel import operand
+from tallystick.devices.device import operand
 from tallystick.kernels.loops import (
     FUNCTION,
     POINTWISE,

@@ -23,7 +23,7 @@ from tallystick.devices.cuda.launch import (
     whole,
 )
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.devices.kernel import operand
+from tallystick.devices.device import operand
 from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32
 from tallystick.numerics.operators.reduction import FOLD, fold_count, reduced_axes, split
 from tallystick.numerics.types import Attrs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import bits, exact
-from tallystick.devices.kernel import operand
+from tallystick.contracts.ordered.torch import bits, exact
+from tallystick.devices.device import operand
 from tallystick.devices.torch import Tensor, Tensors, check_indices, type_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, number
 from tallystick.numerics.operators.movement import slice_of

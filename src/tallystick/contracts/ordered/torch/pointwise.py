@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
-from tallystick.devices.kernel import operand
+from tallystick.contracts.ordered.torch import bits, exact, keys, of_keys, write
+from tallystick.devices.device import operand
 from tallystick.devices.torch import TORCH_DTYPES, Tensor, Tensors, type_of
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.loops import names_of, pointwise_operators, storage_shared
@@ -72,7 +72,7 @@ PRIMITIVES: dict[str, Callable[..., Tensor]] = {
 }  # fmt: skip
 
 
-def meaning_of(
+def interpreter_of(
     op: str, attrs: Attrs, operands: dict[str, Tensor]
 ) -> Callable[[Expr, tuple[Tensor, ...]], Tensor]:
     device = next(iter(operands.values())).device
@@ -101,7 +101,7 @@ def _attach(spec: OpSpec) -> None:
         operands = {of: operand(inputs, k) for k, of in enumerate(names)}
         form = spec.form(attrs, [type_of(x).dtype for x in operands.values()])
         assert form is not None  # the declaration refused the call
-        meaning, out = meaning_of(name, attrs, operands), outputs[0]
+        meaning, out = interpreter_of(name, attrs, operands), outputs[0]
         refused = [] if form.refused is None or not out.numel() else [form.refused]
         if any(bool(bad.any()) for bad in interpreted(refused, meaning)):
             raise RefusedOperandsError(name, f"{form.why}.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
-from tallystick.devices.kernel import operand
+from tallystick.contracts.ordered.torch import bits, exact, keys, of_keys, write
+from tallystick.devices.device import operand
 from tallystick.devices.torch import Tensor, Tensors, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
 from tallystick.numerics.operators.pool import Axis, axes

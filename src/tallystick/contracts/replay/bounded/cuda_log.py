@@ -159,13 +159,13 @@ def logs_differ(device: Cuda, bits: int) -> bool:
     step = 2.0 ** (9 - bits)  # between neighbours above 1
     a = np.array([[1, step / 2], [1 + step, step / 2], [1, step / 4]], np.float32)
     ones = np.ones((2, 1), np.float32)
-    left, right = (device.there(array) for array in (a, ones))
+    left, right = (device.from_host(array) for array in (a, ones))
     dims: Attrs = {"dim": (1,), "keepdim": True}
     calls: tuple[tuple[str, Attrs, list[DeviceTensor]], ...] = (
         ("aten.mm", {}, [left, right]),
         ("aten.sum.dim_IntList", dims, [left]),
     )
-    log, out = DeviceLog(device, [3] * len(calls)), device.there(np.zeros((3, 1), np.float32))
+    log, out = DeviceLog(device, [3] * len(calls)), device.from_host(np.zeros((3, 1), np.float32))
 
     def values() -> list[list[float]]:
         found = []

@@ -18,7 +18,7 @@ from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
 from tallystick.contracts.rounded.cpu import run_rounded
 from tallystick.contracts.rounded.cpu.pieces import Piece
-from tallystick.contracts.rounded.opening import parts, unruly
+from tallystick.contracts.rounded.opening import number_and_flags, special_value
 from tallystick.numerics.grid import Doubt, Grid, doubt
 
 Array = np.ndarray
@@ -99,8 +99,8 @@ def _by_exact_sums(
     chosen = np.zeros(len(at), np.int64)
     forged, wild = np.zeros(len(at), np.bool_), np.zeros(len(at), np.bool_)
     for k in range(len(at)):
-        total, flags = parts(records[k].view("V80")[0])
-        if unruly(flags) is not None:
+        total, flags = number_and_flags(records[k].view("V80")[0])
+        if special_value(flags) is not None:
             forged[k] = wild[k] = True
             continue
         direction = int(entries.directions[k])

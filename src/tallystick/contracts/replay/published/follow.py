@@ -1,5 +1,7 @@
-"""Following a published log (NUMERICS 14.9, Algorithm 3): rounding as its entries say; and judging
-them (14.10): the values that they may give.
+"""A published log, recorded and followed (NUMERICS 14.9).
+
+A trainer rounds x and records the side of its value where x lay (Algorithm 2). A follower rounds as
+the entries say (Algorithm 3), and judges them (14.10): the values that they may give.
 
 The follower's own log is the followed one, with its own entries in place of the unfit ones, those
 that give false values (14.10). Where it cannot read the followed log, it records. So an honest log
@@ -12,30 +14,79 @@ about sums of products, opening rules about all others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.contracts.replay.contract import Replay
 from tallystick.contracts.replay.entries import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.contracts.replay.findings import UNFIT, LogCorruptError
-from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.rounded.cpu import run_rounded
 from tallystick.contracts.rounded.cpu.pieces import Piece
-from tallystick.contracts.rounded.opening import is_sum, parts
+from tallystick.contracts.rounded.opening import is_sum, number_and_flags
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
-from tallystick.numerics.registry import summed_operators
-from tallystick.numerics.types import type_of
+from tallystick.numerics.registry import OpSpec, summed_operators
+from tallystick.numerics.types import Attrs, type_of
 from tallystick.opening.parts import summed
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.values import WholeSource, needs_of
 from tallystick.program.expand import is_forward
 
 Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class LoggedCall:
+    """One output of one call, or of a part of the call: what is recorded, followed or judged.
+
+    It is output `out` of the node and section `number` of the log. Its first element is element
+    `offset` of the output.
+    """
+
+    spec: OpSpec
+    out: int
+    number: int
+    attrs: Attrs
+    inputs: Sequence[Array | None]
+    outputs: Sequence[Array]
+    offset: int = 0
+
+
+def round_unlogged(x: Array, bits: int, out: Array) -> None:
+    """out = R(x), f32 of f64, C-contiguous and of one size; signed zeros are kept (14.9)."""
+    entries = np.full(-(-x.size // ENTRIES_PER_BYTE), FIVE_NO_CHANGE, np.uint8)
+    _core.published_follow(x, entries, bits, False, out)
+
+
+class PublishedRecord:
+    """A trainer: rounds x, and logs the side of the rounded value on which x lay."""
+
+    def __init__(self, contract: Replay) -> None:
+        self._contract = contract
+        self._decimal = contract.scale == "decimal"
+
+    def section(self, step: LoggedStep, number: int) -> Array:
+        """u8: room for the packed entries of section `number`."""
+        return np.empty(step.logged.sections[number].packed_bytes, np.uint8)
+
+    def settle(
+        self, step: LoggedStep, call: LoggedCall, x: Array, out: Array, packed: Array
+    ) -> None:
+        """Give `out` its value, and `packed` its entries (14.9); x (f64) is the stock kernel's
+        result."""
+        contract = self._contract
+        threshold, plus = contract.threshold_of(call.spec.name), self.plus(call)
+        _core.published_log(x, threshold, self._decimal, contract.bits, plus, out, packed)
+
+    def plus(self, call: LoggedCall) -> bool:
+        """True if a zero of this output is +0 (13.2)."""
+        return call.spec.name in self._contract.own_operators
 
 
 # --- judging entries (14.10) ----------------------------------------------------------------------
@@ -109,7 +160,7 @@ def _true_sums(
             some = slice(begin, begin + _EXACT_AT_ONCE)
             records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
             for k, record, bound in zip(which[some], records, bounds, strict=True):
-                total, flags = parts(record.view("V80")[0])
+                total, flags = number_and_flags(record.view("V80")[0])
                 if flags:  # with a term that is not finite x is no sum: not judged
                     continue
                 reach = doubt(grid, total, float(bound)).reach

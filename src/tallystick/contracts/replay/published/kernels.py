@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.contracts.replay.published.follow import PublishedFollow
-from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
-from tallystick.contracts.replay.published.stock import check_sections, load_stock
+from tallystick.contracts.replay.published import check_sections, load_stock
+from tallystick.contracts.replay.published.follow import (
+    LoggedCall,
+    PublishedFollow,
+    PublishedRecord,
+)
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
 from tallystick.numerics.registry import OpSpec

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tallystick.contracts.replay.published.follow import PublishedFollow
-from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
+from tallystick.contracts.replay.published.follow import (
+    LoggedCall,
+    PublishedFollow,
+    PublishedRecord,
+)
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
-from tallystick.contracts.replay.stock import rounding
+from tallystick.contracts.replay.stock import table
 from tallystick.contracts.replay.stock.table import stock_of
 from tallystick.numerics.types import DTYPES
 
@@ -85,7 +88,7 @@ class PublishedResident(NodeKernels):
         contract, name = self._contract, call.spec.name
         threshold, decimal = contract.threshold_of(name), contract.scale == "decimal"
         plus = self.record.plus(call)
-        value, packed = rounding.log(x, threshold, decimal, contract.bits, plus)
+        value, packed = table.log(x, threshold, decimal, contract.bits, plus)
         return value, self._device.host(packed)
 
     def _followed(
@@ -95,7 +98,7 @@ class PublishedResident(NodeKernels):
         if self.follow.records(call):
             return self._recorded(call, x)
         there = torch.from_numpy(packed).to(x.device)
-        value, changed = rounding.follow(x, there, self._contract.bits, self.record.plus(call))
+        value, changed = table.follow(x, there, self._contract.bits, self.record.plus(call))
         if not changed:
             self.follow.unchanged(step, call)
             return value, packed

@@ -5,6 +5,7 @@ every f32 output as a binary64 tensor, before any rounding. The families attach 
 `stock_form`: products, reductions and scatters; normalisation and losses; pointwise; optimizers.
 An operator whose result is one of its operands' elements, or exact in binary32, has no rounding for
 a kernel to do otherwise: its declaration says so, and the ordinary kernel computes it.
+Torch computes only where its own threads keep subnormals and round to nearest (1.7).
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import run_of
-from tallystick.contracts.ordered.torch.table import exact
+from tallystick.contracts.ordered.torch import exact
 from tallystick.contracts.replay.stock.order import DrawnOrder
-from tallystick.contracts.replay.stock.probe import check_torch_threads
 from tallystick.devices.environment import exact_environment
 from tallystick.devices.torch import Tensor, Tensors
 from tallystick.errors import UnsupportedOperatorError
@@ -28,6 +29,47 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.operators.common import rn32
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import Attrs
+from tallystick.products.probe import probe_products, refuse_threads
+
+# The elements of a thread's share: torch gives a pass one thread for each 32,768.
+_SHARE = 1 << 15
+# x, y and x + y, as bits of binary32: as in products/probe.py, a value for each environment.
+_KINDS = (
+    (0x3F800000, 0x33000000, 0x3F800000),  # 1 + 2^-25: rounded upward?
+    (0x3F800000, 0x33C00000, 0x3F800001),  # 1 + 1.5·2^-24: downward, toward zero?
+    (0xBF800000, 0xB3000000, 0xBF800000),  # -1 - 2^-25: downward?
+    (0x00012345, 0x00012345, 0x0002468A),  # subnormals
+)
+_ROUNDINGS = 3  # the first kinds
+
+
+@lru_cache(maxsize=8)
+def _operands(threads: int) -> tuple[Tensor, Tensor, np.ndarray]:
+    """x and y, f32, and the bits that x + y must have, u32."""
+    count = _SHARE * threads // len(_KINDS)
+    x, y, total = (np.tile(np.array(c, np.uint32), count) for c in zip(*_KINDS, strict=True))
+    first, second = (torch.from_numpy(v.view(np.float32)) for v in (x, y))
+    return first, second, total
+
+
+def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
+
+
+def check_torch_threads() -> None:
+    """Raise EnvironmentRefusedError unless torch computes, in its own passes and in its products,
+    on threads with the environment of NUMERICS 1.7. Call it inside of `exact_environment`."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return  # the one thread is the calling thread
+    x, y, bits = _operands(threads)
+    with torch.no_grad():
+        total = torch.add(x, y)
+        wrong = np.flatnonzero(total.numpy().view(np.uint32) != bits)
+        if len(wrong):
+            refuse_threads("torch", bool((wrong % len(_KINDS) < _ROUNDINGS).any()))
+        probe_products("torch", _multiply, threads)
+
 
 Array = np.ndarray
 # Over a Stock, the attributes and the operands, one parameter each.

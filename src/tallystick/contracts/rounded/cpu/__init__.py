@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tallystick.contracts.rounded.cpu.pieces import Decide, Piece, exactly
-from tallystick.devices.kernel import Arrays, Kernel, Outputs, Run, replaced
+from tallystick.devices.device import Arrays, Kernel, Outputs, Run, replaced
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import rounded_operators
 from tallystick.numerics.types import Attrs

@@ -21,7 +21,7 @@ from tallystick.contracts.rounded.cpu.pieces import (
     per_gather,
 )
 from tallystick.contracts.rounded.cpu.products import row_pieces
-from tallystick.devices.kernel import Arrays, Outputs
+from tallystick.devices.device import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine
 from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, Window, convolutions

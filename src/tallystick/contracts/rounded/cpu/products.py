@@ -20,7 +20,7 @@ from tallystick.contracts.rounded.cpu.pieces import (
     depth_share,
     per_gather,
 )
-from tallystick.devices.kernel import Arrays, Outputs, operand
+from tallystick.devices.device import Arrays, Outputs, operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine

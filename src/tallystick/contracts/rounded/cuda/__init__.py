@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tallystick.devices.cuda.launch import Outputs, Tensors
-from tallystick.devices.kernel import Kernel, Run, replaced
+from tallystick.devices.device import Kernel, Run, replaced
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import rounded_operators
 from tallystick.numerics.types import Attrs

@@ -13,7 +13,7 @@ from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, Outputs, Tensors, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.devices.kernel import operand
+from tallystick.devices.device import operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import (

@@ -1,28 +1,17 @@
-"""Opening rules of operators whose output element needs one element of each operand.
-
-They are those with forms: elementwise operators, gelu, and the optimizers' updates (NUMERICS 6,
-8.5, 10, 11). The rule computes the form's values on one element, and calls no kernel.
+"""Which elements of its operands an output element is made of, by their row-major positions: one of
+each, broadcast (NUMERICS 10.1), or all that a reduction makes one of (3.3).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.kernels.elements import element_values
-from tallystick.kernels.loops import names_of
-from tallystick.numerics.registry import OpSpec, lookup
+from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import TensorType
-from tallystick.opening.quantity import (
-    Array,
-    Local,
-    Needs,
-    Quantity,
-    RefusedOperandsError,
-    Site,
-    Source,
-)
+from tallystick.opening.quantity import Array, Index, RefusedOperandsError, Site, Source
 
 
 def coordinates(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,30 +59,38 @@ def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> A
     return read if type_.shape else read.reshape(())
 
 
-def pointwise_rule(site: Site) -> Quantity:
-    """The element of an operator with forms."""
-    spec = lookup(site.op)
+@dataclass(frozen=True)
+class Reduced:
+    """The elements of operand 0 that go into one output element, as one index (NUMERICS 3.3).
 
-    def compute(source: Source, _: Needs) -> Any:
-        given, sizes = operands_of(site, source), sizes_of(site, spec)
-        made = element_values(spec, site.attrs, given, sizes)  # raises RefusedOperandsError
-        return made[site.out].reshape(-1)[0]
+    `axes` are (size, stride) of the reduced axes, neighbours merged, outermost first.
+    """
 
-    return Local("out", site.outputs[site.out].dtype, compute)
+    base: int
+    count: int
+    axes: tuple[tuple[int, int], ...]
+
+    def places(self, index: Index) -> Index:
+        """Their row-major positions in the operand."""
+        flat = np.full(index.shape, self.base, dtype=np.int64)
+        for size, stride in reversed(self.axes):
+            flat += index % size * stride
+            index = index // size
+        return flat
 
 
-def operands_of(site: Site, source: Source) -> list[Any]:
-    """The operands' elements that go into the site's element; None for an absent operand."""
-    return [
-        None if type_ is None else operand_of(site, source, k, type_)
-        for k, type_ in enumerate(site.inputs)
-    ]
-
-
-def sizes_of(site: Site, spec: OpSpec) -> dict[str, int]:
-    """The whole operands' numbers of elements, by name."""
-    return {
-        name: type_.numel
-        for name, type_ in zip(names_of(spec), site.inputs, strict=False)
-        if type_ is not None
-    }
+def reduced(site: Site) -> Reduced:
+    """Those of the site's element."""
+    shape = site.type_of(0).shape
+    axes = reduced_axes(site.op, site.attrs, len(shape))
+    base, rest, merged = 0, site.element, list[tuple[int, int]]()
+    for axis in reversed(range(len(shape))):
+        size, stride = shape[axis], math.prod(shape[axis + 1 :])
+        if axis not in axes:
+            rest, coordinate = divmod(rest, size)
+            base += coordinate * stride
+        elif merged and merged[0][0] * merged[0][1] == stride:
+            merged[0] = (size * merged[0][0], merged[0][1])
+        else:
+            merged.insert(0, (size, stride))
+    return Reduced(base, math.prod(shape[a] for a in axes), tuple(merged))

@@ -1,4 +1,8 @@
-"""in-toto Statements in DSSE envelopes: the form in which other tools read claims (CLAIMS 1).
+"""Signed messages in the two forms that DSSE's pre-authentication encoding has.
+
+In the *compact* form of turns and answers (PROTOCOL 2.5, 13.1) a signature stands behind the data.
+It converts into an envelope. in-toto Statements in *envelopes* are the form in which other tools
+read claims (CLAIMS 1).
 
 `sha256` in a subject is the digest of one whole file, which any tool computes. Roots and job
 digests stand under names of their own, so that no reader takes them for the digest of a file.
@@ -8,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tallystick.commit.encoding import (
     JsonValue,
+    Reader,
+    Writer,
     canonical_json,
     check_hash,
     parse_canonical_json,
@@ -22,11 +28,59 @@ from tallystick.commit.signing import (
     Envelope,
     PrivateKey,
     PublicKey,
+    pae,
     sign_envelope,
     verify_envelope,
 )
 from tallystick.errors import CorruptFileError, SignatureInvalidError, UsageError
 from tallystick.limits import LIMITS
+
+SIGNATURE_BYTES = 64
+
+
+class Compact(NamedTuple):
+    """The two parts of a message. The data is untrusted until `verified` has returned True."""
+
+    data: bytes
+    signature: bytes
+
+    def verified(self, payload_type: str, signer: PublicKey) -> bool:
+        """Whether `signer` has signed the data as a message of `payload_type`."""
+        return signer.verifies(self.signature, pae(payload_type, self.data))
+
+
+def same_words(one: bytes, two: bytes) -> bool:
+    """Whether two whole messages have the same data, whatever their signatures (PROTOCOL 2.9)."""
+    return one[:-SIGNATURE_BYTES] == two[:-SIGNATURE_BYTES]
+
+
+def sign_compact(key: PrivateKey, payload_type: str, data: bytes) -> bytes:
+    """`data` signed as a message of `payload_type`."""
+    return Writer().blob(data).raw(key.sign(pae(payload_type, data))).finish()
+
+
+def split_compact(message: bytes, limit: int, what: str) -> Compact:
+    """The parts of a message of at most `limit` bytes. Raises CorruptFileError naming `what`."""
+    if len(message) > limit:
+        raise CorruptFileError(f"A {what} is longer than the limit.", "Refuse it.")
+    source = Reader(message, what)
+    found = Compact(source.blob(limit), source.raw(SIGNATURE_BYTES))
+    source.end()
+    return found
+
+
+def open_compact(
+    message: bytes, payload_type: str, signer: PublicKey, limit: int, what: str
+) -> bytes:
+    """The data of a message that `signer` has signed.
+
+    Raises CorruptFileError where the message is none of `signer`: then it states nothing.
+    """
+    found = split_compact(message, limit, what)
+    if not found.verified(payload_type, signer):
+        raise CorruptFileError(f"The signature of a {what} does not verify.", "Refuse it.")
+    return found.data
+
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
