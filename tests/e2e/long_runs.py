@@ -23,6 +23,13 @@ def some(ways: Sequence[T], is_exhaustive: bool) -> list[T]:
     return list(ways) if is_exhaustive or len(ways) < 3 else [ways[0], ways[-1]]
 
 
+def in_turn(ways: Sequence[T], is_exhaustive: bool, turn: int) -> list[tuple[int, T]]:
+    """The ways, with their numbers, in which the golden run number `turn` is executed: all, or one.
+    So each way executes some golden run, and each golden run is held against its stored roots."""
+    every = list(enumerate(ways))
+    return every if is_exhaustive else [every[turn % len(every)]]
+
+
 def cases(golden: Sequence[tuple[str, str]]) -> list[Any]:
     """The golden runs as parameters of a test; the long ones are marked."""
     return [pytest.param(*each, marks=[pytest.mark.long] * (each in LONG)) for each in golden]

@@ -345,9 +345,8 @@ def test_a_link_in_a_model_is_refused(ts: Run, key: Path, model: Path, tmp_path:
 _VALIDATE = """
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-fault = JsonStrictValidator(SchemaVersion.V1_7).validate_str(open(sys.argv[1]).read())
-print(fault)
-sys.exit(fault is not None)
+for path in sys.argv[1:]:
+    print(JsonStrictValidator(SchemaVersion.V1_7).validate_str(open(path).read()) is None)
 """
 
 
@@ -371,8 +370,6 @@ def test_a_bill_of_materials(ts: Run, mlp_run: RunSummary, model: Path, tmp_path
     assert losses[0] == {"type": "training loss", "value": repr(mlp_run.losses[-1])}
     assert ts("claim", "bom", run, "-o", again)[0] == 0
     needs("cyclonedx")
-    for path in (out, again):
-        assert python(_VALIDATE, path).strip() == "None"
     broken = tmp_path / "broken.json"
     broken.write_text(out.read_text().replace('"machine-learning-model"', '"model"'))
-    assert tried(_VALIDATE, broken).returncode != 0
+    assert python(_VALIDATE, out, again, broken).split() == ["True", "True", "False"]

@@ -10,13 +10,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import ROUNDED, ROUNDED_ROOTS, entry, golden_job
-from long_runs import some
+from long_runs import in_turn
 from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.api import audit
 from tallystick.devices.context import ExecutionContext
-from tallystick.job.job import Job
 from tallystick.job.recipes import verify_job
 from tallystick.products.engines import DEFAULT, ProductEngine, using
 from tallystick.run.execute.trainer import Options, train_job
@@ -33,22 +32,19 @@ def _configurations(name: str) -> list[tuple[str, int, ProductEngine]]:
     return [(isas[-1 - i % len(isas)], 1 + i % 3, engines[i % len(engines)]) for i in range(count)]
 
 
-def _check(name: str, job: Job, golden: object, tmp_path: Path, is_exhaustive: bool) -> None:
-    assert job.steps >= 100, "some leaks show late"
-    for number, (isa, threads, engine) in enumerate(some(_configurations(name), is_exhaustive)):
-        _core.set_isa(isa)
-        with using(engine):
-            run = train_job(job, tmp_path / f"run-{number}", Options(ExecutionContext(threads)))
-        assert entry(job, run) == golden, (isa, threads, engine.name)
-
-
 @pytest.mark.parametrize(("name", "contract"), ROUNDED)
 def test_run_roots_on_every_path_and_engine(
     name: str, contract: str, tmp_path: Path, is_exhaustive: bool
 ) -> None:
     golden = json.loads(ROUNDED_ROOTS.read_text())[f"{name} {contract}"]
     job = golden_job(name, tmp_path, contract)
-    _check(name, job, golden, tmp_path, is_exhaustive)
+    assert job.steps >= 100, "some leaks show late"
+    turn = ROUNDED.index((name, contract))
+    for number, (isa, threads, engine) in in_turn(_configurations(name), is_exhaustive, turn):
+        _core.set_isa(isa)
+        with using(engine):
+            run = train_job(job, tmp_path / f"run-{number}", Options(ExecutionContext(threads)))
+        assert entry(job, run) == golden, (isa, threads, engine.name)
 
 
 def test_a_rounded_run_is_audited_and_its_job_derived_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def killed(stage: Path) -> list[tuple[str, str]]:
     """The ids and texts that a server had said before kill -9."""
     server = Served(
         stage / "model", "--listen", "127.0.0.1:0", "--key", stage / "server.pem",
-        "--keep", stage / "kept", verb="serve-model",
+        "--keep", stage / "kept", verb="serve-model", forked=True,
     )  # fmt: skip
     found = []
     asked = {"model": "model", "prompt": "abc", "max_tokens": 6, "temperature": 2.0}
@@ -83,7 +83,7 @@ def killed(stage: Path) -> list[tuple[str, str]]:
 def serving(stage: Path, kept: Path, at: str = "127.0.0.1:0") -> Served:
     key, referee = stage / "server.pem", stage / "referee.pem.pub"
     listen = ("--listen", at, "--referee", referee)
-    return Served("--answers", kept, *listen, "--key", key, "--threads", "1")
+    return Served("--answers", kept, *listen, "--key", key, "--threads", "1", forked=True)
 
 
 def test_what_a_killed_server_has_promised_is_there(
@@ -103,7 +103,19 @@ def test_what_a_killed_server_has_promised_is_there(
     assert said["models"][0]["answers"] == 3
 
 
-def judged_alike(job_place: Path, evidence: bytes, liar: Path | None, tmp: Path) -> None:
+@pytest.fixture(scope="module")
+def other_judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherJudge | None]:
+    if shutil.which("npx") is None or not (JUDGE / "node_modules").is_dir():
+        yield None
+        return
+    other = OtherJudge(built(tmp_path_factory.mktemp("judge")))
+    yield other
+    other.close()
+
+
+def judged_alike(
+    job_place: Path, evidence: bytes, liar: Path | None, tmp: Path, other: OtherJudge | None
+) -> None:
     """The package, the judge from the text, and the one in TypeScript convict the same party: the
     one that signs with `liar`, or with None the one beside the server."""
     job = load_job(job_place)
@@ -115,11 +127,9 @@ def judged_alike(job_place: Path, evidence: bytes, liar: Path | None, tmp: Path)
     assert [c.party for c in said.verdict.convicted] == [party]
     found = by_the_text(texts["job.json"], [texts["program.txt"]], evidence)
     assert [who for who, _ in found["convicted"]] == ["AB"[party]]
-    if shutil.which("npx") is None or not (JUDGE / "node_modules").is_dir():
+    if other is None:
         return
-    other = OtherJudge(built(tmp))
     elsewhere = other.judge(other.knows(texts), evidence, [])
-    other.close()
     assert plain(elsewhere["found"]) == of_package(job.terms, evidence, [])
 
 
@@ -132,7 +142,7 @@ def disputed(
     digest = read_receipt((answer / "receipt.json").read_bytes()).receipt.job.hex()
     believed = ("--referee", stage / "referee.pem.pub")
     ours = serving(stage, kept)
-    theirs = Served(*other, "--listen", "127.0.0.1:0", *believed)
+    theirs = Served(*other, "--listen", "127.0.0.1:0", *believed, forked=True)
     try:
         urls = [f"{ours.url}/answers/{digest}", theirs.url]
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -166,7 +176,7 @@ def entries(out: Path) -> int:
 
 def test_a_lying_party_is_convicted_by_a_kept_answer(
     stage: Path, killed: list[tuple[str, str]], tmp_path: Path, ts: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, other_judge: OtherJudge | None,
 ) -> None:  # fmt: skip
     answer = kept_files(stage, killed[0][0], tmp_path / "answer")
     mine = ("answer-run", answer, "--model", stage / "model", "-o", tmp_path / "mine")
@@ -189,7 +199,7 @@ def test_a_lying_party_is_convicted_by_a_kept_answer(
     assert states == {urls[0]: "left", urls[1]: "lost"}
     assert found["outcome"] == "accepted"
     shutil.copy(stage / "server.pem", tmp_path)
-    judged_alike(job, evidence, None, tmp_path)
+    judged_alike(job, evidence, None, tmp_path, other_judge)
 
 
 def kept_files(stage: Path, id_: str, out: Path) -> Path:
@@ -202,7 +212,7 @@ def kept_files(stage: Path, id_: str, out: Path) -> Path:
 
 
 def test_a_false_kept_answer_is_convicted_by_its_client(
-    stage: Path, tmp_path: Path, ts: Run
+    stage: Path, tmp_path: Path, ts: Run, other_judge: OtherJudge | None
 ) -> None:
     """The server's key has signed a log-probability that the model does not give."""
     key = load_private_key(stage / "server.pem")
@@ -227,4 +237,5 @@ def test_a_false_kept_answer_is_convicted_by_its_client(
     found, evidence, urls = disputed(stage, tmp_path / "kept", answer, client, tmp_path, kill=False)
     states = {party["url"]: party["state"] for party in found["parties"]}
     assert states == {urls[0]: "lost", urls[1]: "left"}
-    judged_alike(tmp_path / "mine" / "job", evidence, stage / "server.pem", tmp_path)
+    place = tmp_path / "mine" / "job"
+    judged_alike(place, evidence, stage / "server.pem", tmp_path, other_judge)

@@ -127,20 +127,29 @@ def test_closed_descriptors(closed: str, logreg_run: RunSummary, altered: Path) 
     assert _code(["fsck", str(altered)], None, None, closed) == 1
 
 
+_JSON = [
+    "inspect RUN",
+    "fsck ALTERED",  # 1 if it were delivered
+    "audit MISSING",
+    "audit",  # 3 if it were delivered
+]
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("line", _JSON)
+@pytest.mark.parametrize("how", ["unread", "closed", pytest.param("full", marks=needs_full)])
 def test_a_json_object_that_is_not_delivered_is_2(
-    logreg_run: RunSummary, altered: Path, tmp_path: Path
+    line: str, how: str, logreg_run: RunSummary, altered: Path, tmp_path: Path
 ) -> None:
-    for words in (
-        ["inspect", str(logreg_run.directory), "--json"],
-        ["fsck", str(altered), "--json"],  # 1 if it were delivered
-        ["audit", str(tmp_path / "missing"), "--json"],
-        ["audit", "--json"],  # 3 if it were delivered
-    ):
-        assert _code(words, _unread, None) == 2, words
-        assert _code(words, None, None, ">&-") == 2, words
-        if FULL.exists():
-            assert _code(words, _full, None) == 2, words
-    # Progress and notices are no result.
+    words = line.replace("RUN", str(logreg_run.directory)).replace("ALTERED", str(altered))
+    words = words.replace("MISSING", str(tmp_path / "missing")) + " --json"
+    if how == "closed":
+        assert _code(words.split(), None, None, ">&-") == 2
+    else:
+        assert _code(words.split(), _unread if how == "unread" else _full, None) == 2
+
+
+def test_progress_and_notices_are_no_result(logreg_run: RunSummary, altered: Path) -> None:
     assert _code(["audit", str(logreg_run.directory), "--json"], None, _unread) == 0
     assert _code(["fsck", str(altered), "--json"], None, _unread) == 1
 

@@ -56,10 +56,11 @@ def add(stage: Path, name: str, ts: Run) -> str:
 
 
 @contextmanager
-def server(stage: Path, *more: object) -> Iterator[Served]:
+def server(stage: Path, *more: object, forked: bool = True) -> Iterator[Served]:
     found = Served(
         stage / "model", "--listen", "127.0.0.1:0", "--key", stage / "key.pem",
         "--api-keys", stage / "api.json", "--keep", stage / "kept", *more, verb="serve-model",
+        forked=forked,
     )  # fmt: skip
     found.url = found.url.removesuffix("/v1")
     try:
@@ -78,8 +79,9 @@ def chat(**more: Any) -> dict[str, Any]:
 
 
 def test_from_a_key_to_a_checked_chat(stage: Path, ts: Run, tmp_path: Path) -> None:
+    """In an interpreter of its own, as its operator starts it."""
     add(stage, "alice", ts)
-    with server(stage) as served:
+    with server(stage, forked=False) as served:
         words = ("--key", stage / "alice.key", "--max-tokens", 20)
         said = as_json(
             ts("chat", "--json", served.url, "--message", "abc", *words, "-o", tmp_path / "answer",

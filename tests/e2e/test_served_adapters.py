@@ -57,7 +57,7 @@ def served(stage: Path) -> Iterator[str]:
     found = Served(
         model, model, model, "--adapter", "-", "--adapter", stage / "lora", "--adapter",
         stage / "merged", "--listen", "127.0.0.1:0", "--key", stage / "key.pem", "--keep",
-        stage / "kept", verb="serve-model",
+        stage / "kept", verb="serve-model", forked=True,
     )  # fmt: skip
     yield found.url
     code, errors = found.stop()

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from emulated_command import command
+from emulated_command import command, command_of_its_own
 from emulated_gpu import built
 
 from tallystick.job.job import Job
@@ -30,7 +30,7 @@ def test_a_run_on_the_device_is_the_run_on_the_processor(
     here = command("train", jobs / "gpt2", "--out", tmp_path / "here")
     assert there["run_root"] == here["run_root"]
     assert there["isa"] == "sm_90" and here["isa"] != "sm_90"
-    audited = command("audit", tmp_path / "here", "--device", "cuda:0")
+    audited = command_of_its_own("audit", tmp_path / "here", "--device", "cuda:0")
     assert audited["accepted"] and audited["isa"] == "sm_90"
     assert command("audit", tmp_path / "there")["accepted"]
 
@@ -68,17 +68,20 @@ def test_a_gpu_that_does_not_do_is_refused_in_a_sentence(
     assert command("train", jobs / "mlp", "--out", out)["finished"]
 
 
-@pytest.mark.parametrize("launches", [1, 300])
+@pytest.mark.parametrize("launches", [1, 400])
 def test_a_gpu_that_this_process_has_lost_says_to_start_again(
-    launches: int, gpt2_job: Job, jobs: Path, tmp_path: Path
+    launches: int, mlp_job: Job, mlp_run: RunSummary, jobs: Path, tmp_path: Path
 ) -> None:
     """In the probe and on the way. Nothing committed is lost: a new process goes on."""
     out = tmp_path / "run"
     where = "--out", out, "--device", "cuda"
-    found = command("train", jobs / "gpt2", *where, code=2, launches=launches)
+    found = command("train", jobs / "mlp", *where, code=2, launches=launches)
     assert found["kind"] == "DeviceLostError" and "CUDA_ERROR_ILLEGAL_ADDRESS" in found["error"]
     assert "new process" in found["next_action"]
-    assert command("train", jobs / "gpt2", *where)["finished"]
+    # Of 12 steps, the first 5 are committed.
+    assert (out / "checkpoints" / "step-00000005.safetensors").exists() == (launches > 1)
+    done = command("train", jobs / "mlp", *where)
+    assert done["finished"] and done["run_root"] == mlp_run.run_root.hex()
 
 
 _TWICE = """

@@ -1,6 +1,7 @@
 """Golden runs of `exact/1` on the emulated GPU: the processor's roots (NUMERICS 17).
 
-By default those of the mlp; all with --exhaustive (docs/proofs/gpu.md has the figures seen).
+By default two of the mlp, of the narrowest and of the widest integers; all with --exhaustive
+(docs/proofs/gpu.md has the figures seen).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from emulated_gpu import emulated_gpu
 from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
+_BY_DEFAULT = {("mlp", "exact/1;b=8"), ("mlp", "exact/1;b=22")}
+
 
 @pytest.mark.parametrize(("name", "contract"), EXACT)
 def test_run_roots(name: str, contract: str, tmp_path: Path, is_exhaustive: bool) -> None:
-    if name != "mlp" and not is_exhaustive:
+    if (name, contract) not in _BY_DEFAULT and not is_exhaustive:
         pytest.skip("slow: run with --exhaustive")
     job = golden_job(name, tmp_path, contract, steps=EXACT_STEPS[name])
     assert job.steps >= 100, "some leaks show late"

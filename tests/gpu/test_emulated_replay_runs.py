@@ -85,7 +85,7 @@ def test_the_golden_run_there(tmp_path: Path) -> None:
 
 
 def test_a_gpt2_both_ways(tmp_path: Path) -> None:
-    job, gpu = golden_job("gpt2", tmp_path, "replay/1;b=30", 0, steps=3), emulated_gpu(seed=2)
+    job, gpu = golden_job("gpt2", tmp_path, "replay/1;b=30", 0, steps=2), emulated_gpu(seed=2)
     with using(Nudged(2)):
         here = train_job(job, tmp_path / "here")
     there = train_job(job, tmp_path / "there", on(gpu))
@@ -139,7 +139,7 @@ def crossing(gpu: Cuda, expected: Traffic) -> Iterator[None]:
     assert found == vars(expected)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.long)])
 def test_what_crosses_in_a_step(name: str, tmp_path: Path) -> None:
     """The batch, the scalars and the key; the loss, the metrics, the word of refusals; and the
     entries of the step, once."""

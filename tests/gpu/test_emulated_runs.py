@@ -31,7 +31,7 @@ def test_run_roots(name: str, tmp_path: Path) -> None:
 
 
 def test_the_first_steps_of_a_gpt2(tmp_path: Path) -> None:
-    job = golden_job("gpt2", tmp_path, steps=10)
+    job = golden_job("gpt2", tmp_path, steps=5)
     here, gpu = train_job(job, tmp_path / "here"), emulated_gpu(seed=2)
     there = train_job(job, tmp_path / "there", Options(ExecutionContext(device=gpu)))
     assert (there.run_root, there.losses) == (here.run_root, here.losses)

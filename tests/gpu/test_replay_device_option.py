@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 import numpy as np
+from emulated_command import command
 from reference.orders import Nudged
-from test_device_option import command
 from unit.run.replay_tools import forging, trained
 
 from tallystick.commit.log import Section

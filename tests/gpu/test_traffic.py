@@ -38,7 +38,12 @@ def crossing(gpu: Cuda, expected: Traffic) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("name", "contract"),
-    [("mlp", "ordered/1"), ("gpt2", "ordered/1"), ("mlp", "exact/1;b=8"), ("gpt2", "exact/1;b=22")],
+    [
+        ("mlp", "ordered/1"),
+        ("gpt2", "ordered/1"),
+        ("mlp", "exact/1;b=8"),
+        pytest.param("gpt2", "exact/1;b=22", marks=pytest.mark.long),
+    ],
 )
 def test_what_crosses_in_a_step(name: str, contract: str, tmp_path: Path) -> None:
     job, gpu = golden_job(name, tmp_path, contract), emulated_gpu(seed=6)

@@ -9,6 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+
+from forking import Forked, Forker
 
 _COMMAND = [sys.executable, "-m", "tallystick"]
 
@@ -24,15 +27,43 @@ def run(*arguments: object, seconds: float = 120) -> subprocess.CompletedProcess
     )
 
 
-class Served:
-    """A process of `serve`, or of another `verb` that serves; `url` is what it prints."""
+# What a server of models imports, and what torch and transformers import when they are asked.
+_MODELS = """
+import tallystick.cli.serve_model, tallystick.serving.app, tallystick.serving.models
+import tallystick.answers.modules, tallystick.answers.programs, tallystick.program.capture.api
+import torch, transformers.models.llama.modeling_llama, uvicorn.protocols.http.h11_impl
+"""
 
-    def __init__(self, *arguments: object, prefix: Sequence[str] = (), verb: str = "serve") -> None:
+
+@cache
+def _models() -> Forker:
+    """One for all tests of this process; it ends with it."""
+    return Forker(_MODELS, {**os.environ, "PYTHONUNBUFFERED": "1"})
+
+
+class Served:
+    """A process of `serve`, or of another `verb` that serves; `url` is what it prints.
+
+    `forked`: from a process that has the imports of `serve-model` behind it (tests/forking.py).
+    """
+
+    def __init__(
+        self,
+        *arguments: object,
+        prefix: Sequence[str] = (),
+        verb: str = "serve",
+        forked: bool = False,
+    ) -> None:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [*prefix, *command(verb, *arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+        self.process: subprocess.Popen[str] | Forked
+        if forked:
+            assert not prefix
+            self.process = _models().start([verb, *arguments], environment)
+        else:
+            self.process = subprocess.Popen(
+                [*prefix, *command(verb, *arguments)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"(https?://\S+)", line)
