@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._device import _device_constructors
 
 import tallystick
 from tallystick.errors import UsageError
@@ -241,3 +242,22 @@ def test_a_value_that_is_changed_after_it_was_read_is_known() -> None:
         return x * last + places
 
     assert captured(read_then_changed).tolist() == read_then_changed(SOME).tolist()
+
+
+def test_torch_may_have_remembered_the_function_of_a_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """transformers has a `torch.linspace` of its own while it loads a model, and torch then takes
+    that one for what makes tensors on a device."""
+
+    def made(x: Tensor) -> Tensor:
+        return x[0, 1] * torch.tensor(torch.linspace(-0.3, 7.1, 50).tolist())
+
+    wanted = captured(made)
+    _device_constructors.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "linspace", lambda *args: None)
+        with torch.device("meta"):
+            torch.empty(1)
+    assert torch.linspace not in _device_constructors()
+    assert captured(made).tobytes() == wanted.tobytes()

@@ -80,13 +80,26 @@ def environment_holds() -> bool:
         return bool(_core.fp_environment_ok())
 
 
+# Python reads the numbers of a source in the rounding mode of the thread that compiles it first,
+# and keeps them. To the nearest, 0.1 is rounded away from zero, and 0.3 towards it.
+_COMPILED = 0.1, 0.3
+_NEAREST = float.fromhex("0x1.999999999999ap-4"), float.fromhex("0x1.3333333333333p-2")
+
+
 def check_environment() -> None:
     """Refuse a machine that cannot honour the contract (NUMERICS 1.7).
 
-    Raises EnvironmentRefusedError for an unsupported TALLYSTICK_ISA, or where setting the
-    environment does not help.
+    Raises EnvironmentRefusedError for an unsupported TALLYSTICK_ISA, where setting the environment
+    does not help, or where this package was compiled in another rounding mode.
     """
     check_isa()
+    if _COMPILED != _NEAREST:
+        raise EnvironmentRefusedError(
+            "Python has compiled this package while its thread rounded otherwise than to the "
+            "nearest, so numbers in the package are wrong.",
+            "Remove the package's __pycache__ directories, and import it before anything changes "
+            "the rounding mode.",
+        )
     if not environment_holds():
         raise EnvironmentRefusedError(
             "This machine flushes subnormals to zero or does not round to nearest, and does not "

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,6 +216,22 @@ def test_a_platform_that_cannot_be_set_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(environment, "_core", Stubborn)
     with pytest.raises(EnvironmentRefusedError, match="does not let a program change"):
         check_environment()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_package_that_was_compiled_in_another_rounding_mode_is_refused(mode: str) -> None:
+    """Python folds a source's numbers when it compiles it, and keeps them in its bytecode."""
+    source = Path(environment.__file__).read_text()
+    with disturbed(mode):
+        code = compile(source, environment.__file__, "exec")
+    made: dict[str, Any] = {"__name__": environment.__name__}
+    exec(code, made)
+    if mode == "flush":
+        made["check_environment"]()
+        return
+    with pytest.raises(EnvironmentRefusedError, match="compiled this package") as refused:
+        made["check_environment"]()
+    assert "__pycache__" in refused.value.next_action
 
 
 _ROUNDED = """

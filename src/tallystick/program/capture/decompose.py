@@ -24,6 +24,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._device import _device_constructors
 
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.numerics.attachments import Attachments
@@ -84,10 +85,22 @@ class Decomposition:
         return pytree.tree_unflatten(leaves, self.outputs)
 
 
+def meta_device() -> torch.device:
+    """The device of a trace, to be entered as a context.
+
+    At the first context of a device torch remembers the functions that make tensors. transformers
+    has one of its own in the place of `torch.linspace` while it loads a model. If that was the
+    first context, torch's own kernel would make the values of a later `torch.linspace`.
+    """
+    if _device_constructors() != _device_constructors.__wrapped__():
+        _device_constructors.cache_clear()
+    return torch.device("meta")
+
+
 def _trace(flat: Callable[..., list[Tensor]], examples: list[Tensor]) -> fx.Graph:
     with (
         torch._C.DisableTorchFunction(),
-        torch.device("meta"),
+        meta_device(),
         torch.no_grad(),
         tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))),
     ):

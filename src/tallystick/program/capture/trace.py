@@ -27,6 +27,7 @@ from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch, anew
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
+from tallystick.program.capture.decompose import meta_device
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.guard import (
     GuardedLowering,
@@ -117,7 +118,7 @@ def _capture_settings() -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with META:
+        with meta_device():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
