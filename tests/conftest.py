@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from pathlib import Path
 
 import pytest
@@ -78,21 +78,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def in_sample(item: pytest.Function, every: int) -> bool:
     """Whether a case is one of every `every`: the places of its parameters add up to a multiple of
-    it. So of two parameters each value is taken, together with some of the other's.
+    it, or of the number of values of the second longest one, if that is less. So of several
+    parameters each value is taken, together with some of the others'.
 
     Names that one mark gives together are one parameter. pytest itself numbers the cases of all
     marks in one row (`callspec.indices`): by that, three names would be three times the same
     number, and of marks of three values each only the first value of the last one would be taken.
     """
-    assert every % 2, "an odd number"
     places = dict(item.callspec.indices)
-    total = 0
+    total, sizes = 0, list[int]()
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0]
         names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
         own = [places.pop(name) for name in names]
         found = _place_of([item.callspec.params[name] for name in names], mark.args[1])
         total += own[0] if found is None else found
+        sizes.append(len(mark.args[1]) if isinstance(mark.args[1], Sized) else every)
+    # A fixture may have parameters too.
+    fixtures = item._fixtureinfo.name2fixturedefs
+    sizes += [len(fixtures[name][-1].params or ()) for name in places]
+    every = min(every, sorted(sizes)[-2]) if len(sizes) > 1 else every
     return (total + sum(places.values())) % every == 0
 
 

@@ -1,8 +1,8 @@
 """Processes of the command line that are forked from one which has its imports behind it.
 
 A child has its own arguments, environment, directory and streams. What Python does before the first
-line of a program is not done again, and no module is taken down after the last one: each kind of
-command keeps a test that starts one as its user does.
+line of a program is not done again, and no module is taken down after the last one. So `audit` on
+the emulated GPU, `serve-model` and `serve` keep tests that start them as their users do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        """Nothing, if it has ended: another process may have its number then."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def communicate(self, timeout: float) -> tuple[str, str]:
         """All that it writes from now on, and wait for its end; then, the same again.
@@ -67,7 +70,11 @@ class Forked:
                 threading.Thread(
                     target=lambda s=stream, i=into: i.append(s.read()), daemon=True
                 ).start()
-            self.wait(timeout)
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.send_signal(signal.SIGKILL)
+                raise
             until = time.monotonic() + timeout
             while not all(read) and time.monotonic() < until:
                 time.sleep(0.001)
@@ -82,7 +89,8 @@ class Forked:
 class Forker:
     """A process that has executed `preamble`, and forks a command for each one asked.
 
-    `environment` is what it starts with: that of the dynamic linker holds for its children.
+    `environment` is what it starts with. What imports and the dynamic linker read of it holds for
+    its children.
     """
 
     def __init__(self, preamble: str, environment: Mapping[str, str] | None = None) -> None:
@@ -93,6 +101,7 @@ class Forker:
             pass_fds=[its.fileno()], env=environment,
         )  # fmt: skip
         its.close()
+        ours.settimeout(300)  # a preamble imports, on a busy machine
         atexit.register(self.close)
 
     def start(self, words: Sequence[object], environment: Mapping[str, str]) -> Forked:
@@ -110,14 +119,18 @@ class Forker:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        pid = int(self._socket.recv(20))
-        return Forked(pid, status[0], os.fdopen(out[0]), os.fdopen(err[0]))
+        said = self._socket.recv(20)
+        if not said:
+            raise RuntimeError(f"the forker ended with code {self._process.wait(60)}")
+        return Forked(int(said), status[0], os.fdopen(out[0]), os.fdopen(err[0]))
 
     def close(self) -> None:
-        """End it. Its children go on."""
+        """End it, and what it has forked and is still there."""
         atexit.unregister(self.close)
         self._socket.close()
-        self._process.wait(60)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(60)
+        self._process.kill()
 
 
 def _serve(door: socket.socket) -> list[str] | None:
@@ -136,6 +149,8 @@ def _serve(door: socket.socket) -> list[str] | None:
             continue
         data, descriptors, *_ = socket.recv_fds(door, _REQUEST, 4)
         if not data:
+            for child in statuses:
+                os.kill(child, signal.SIGKILL)
             return None
         pid = os.fork()
         if pid == 0:
@@ -169,19 +184,28 @@ def _reap(statuses: dict[int, int]) -> None:
 
 
 def _command(words: list[str]) -> None:
-    """In a child: its command. The process ends."""
+    """In a child: its command. The process ends, without what Python would do `atexit`."""
     sys.argv = ["tallystick", *words]
     code: object = 1
     try:
         runpy.run_module("tallystick", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         code = ended.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
         traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined]  # pools end their threads
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 1)
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # pools end their threads
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = 120  # as Python's own end has it
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
 
 
 if __name__ == "__main__":

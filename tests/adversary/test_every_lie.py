@@ -114,8 +114,8 @@ def test_every_lie_is_convicted_and_judged(
 
 
 def some(lies: list[Any], is_exhaustive: bool) -> list[Any]:
-    """All lies, or of many a seventh, spread evenly. The stride is prime to the number of a node's
-    lies, so that each kind of them is taken."""
+    """All lies, or of many a seventh, spread evenly. The stride is prime to the number of lies of
+    nearly each kind of node, so that each kind of lie is taken."""
     return lies if is_exhaustive or len(lies) < 20 else lies[::7]
 
 

@@ -75,7 +75,7 @@ def test_every_flipped_byte_under_a_digest_made_anew(
     job: Job, evidence: Evidence, is_exhaustive: bool
 ) -> None:
     """Whoever carries the evidence can hash it again: signatures and the game must hold. By default
-    every third of the bytes, and the arity."""
+    every third byte of the head, every twenty-seventh after it, and the arity."""
     body = evidence.to_bytes()[:-HASH_BYTES]
     kept = []
     head = sum(len(c) for c in evidence.commitments) + 200

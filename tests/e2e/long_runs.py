@@ -25,9 +25,16 @@ def some(ways: Sequence[T], is_exhaustive: bool) -> list[T]:
 
 def in_turn(ways: Sequence[T], is_exhaustive: bool, turn: int) -> list[tuple[int, T]]:
     """The ways, with their numbers, in which the golden run number `turn` is executed: all, or one.
-    So each way executes some golden run, and each golden run is held against its stored roots."""
+    So each of at most as many ways as there are runs executes one of them, and each golden run is
+    held against its stored roots."""
     every = list(enumerate(ways))
     return every if is_exhaustive else [every[turn % len(every)]]
+
+
+def place(golden: Sequence[tuple[str, str]], run: tuple[str, str]) -> int:
+    """The number of a golden run among those of its kind: the short ones first, so that by default
+    as many ways are taken as there are short runs."""
+    return sorted(golden, key=LONG.__contains__).index(run)
 
 
 def cases(golden: Sequence[tuple[str, str]]) -> list[Any]:

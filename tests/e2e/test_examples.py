@@ -45,7 +45,7 @@ def test_an_example_in_an_interpreter_of_its_own(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["same_bits", "train_and_audit"])
+@pytest.mark.parametrize("name", sorted(set(SAID) - {"catch_a_cheat"}))
 def test_an_example(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
-from long_runs import cases, in_turn
+from long_runs import cases, in_turn, place
 
 from tallystick import _core
 from tallystick.contracts.exact.cpu.integers import ENGINES, using
@@ -34,7 +34,7 @@ def test_run_roots_on_every_path_and_engine(
     golden = json.loads(EXACT_ROOTS.read_text())[f"{name} {contract}"]
     job = golden_job(name, tmp_path, contract, steps=EXACT_STEPS[name])
     assert job.steps >= 100, "some leaks show late"
-    turn = 2 * EXACT.index((name, contract))  # the portable code, which is slow, for an mlp
+    turn = place(EXACT, (name, contract))
     for number, way in in_turn(_configurations(name), is_exhaustive, turn):
         isa, threads, engine = way
         with using(engine):

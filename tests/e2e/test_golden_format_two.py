@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import FORMAT_TWO, FORMAT_TWO_ROOTS, entry_two, format_two_job
-from long_runs import cases, in_turn
+from long_runs import cases, in_turn, place
 
 from tallystick import _core
 from tallystick.devices.context import ExecutionContext
@@ -28,7 +28,7 @@ def test_run_roots_on_every_path(
     job = format_two_job(name, tmp_path, contract)
     assert golden["final_step"] >= 100, "some leaks show late"
     assert (golden["final_step"] < job.steps) == (name == "validated")
-    turn = FORMAT_TWO.index((name, contract))
+    turn = place(FORMAT_TWO, (name, contract))
     for number, isa in in_turn(_core.supported_isas()[::-1], is_exhaustive, turn):
         _core.set_isa(isa)
         threads = 1 + (turn + number) % 3

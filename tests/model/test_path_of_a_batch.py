@@ -44,8 +44,8 @@ class Watching(Silent):
 
 
 def test_a_batch_passes_sixteen_files(tmp_path: Path) -> None:
-    """From its place in the order of the records to
-    the loss in the journal. A step with a checkpoint adds what hashes and stores it."""
+    """From its place in the order of the records to the loss in the journal. A step with a
+    checkpoint adds what hashes and stores it."""
     job = new_job("mlp", tmp_path / "job", {}, steps=9, checkpoint_interval=100, evaluate_every=0)
     watching = Watching(step=5)
     try:

@@ -333,7 +333,7 @@ def test_each_step_is_that_of_the_plain_loop(make: Make, tmp_path: Path) -> None
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("make", [anew_in_each_epoch, closure])
+@pytest.mark.parametrize("make", [closure, anew_in_each_epoch])
 def test_batches_of_one_update_hand_it_on(make: Make, tmp_path: Path) -> None:
     run = loop_of(make, accumulate=2).signed(tmp_path)
     found = compared(Case(make.__name__, "fit", (), lambda: loop_of(make, 2)), run)

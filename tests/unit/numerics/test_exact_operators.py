@@ -115,7 +115,7 @@ def test_convolutions(kind: str, tiled: str) -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("kind", ["scales", "special"])
+@pytest.mark.parametrize("kind", ["special", "scales"])
 def test_convolutions_of_several_segments(kind: str) -> None:
     """17.2: channels, output channels, images and places beyond one block (b = 8: 256)."""
     rng = seeded("segments", kind)
