@@ -100,7 +100,10 @@ else:
     else:
         from tallystick.run.cheats.training import declared_cheat
         from tallystick.run.execute.trainer import Options, train_job
-        from tallystick.run.store.unsigned import Declaration
+        try:
+            from tallystick.run.store.unsigned import Declaration
+        except ImportError:  # before 2026-11-30
+            from tallystick.run.store.declaration import Declaration
         lie = declared_cheat(job, Declaration("lie-output", {"step": 13}))
         train_job(job, where / "cheat", Options(maker=lie))
 

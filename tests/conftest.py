@@ -76,10 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skipped)
 
 
+EXAMPLES = 50
+
+
 def in_sample(item: pytest.Function, every: int) -> bool:
     """Whether a case is one of every `every`: the places of its parameters add up to a multiple of
     it, or of the number of values of the second longest one, if that is less. So of several
-    parameters each value is taken, together with some of the others'.
+    parameters each value is taken, together with some of the others'. A list of more than EXAMPLES
+    values is one of examples: of it only one of every `every` is taken.
 
     Names that one mark gives together are one parameter. pytest itself numbers the cases of all
     marks in one row (`callspec.indices`): by that, three names would be three times the same
@@ -97,7 +101,8 @@ def in_sample(item: pytest.Function, every: int) -> bool:
     # A fixture may have parameters too.
     fixtures = item._fixtureinfo.name2fixturedefs
     sizes += [len(fixtures[name][-1].params or ()) for name in places]
-    every = min(every, sorted(sizes)[-2]) if len(sizes) > 1 else every
+    if len(sizes) > 1 and max(sizes) <= EXAMPLES:
+        every = min(every, sorted(sizes)[-2])
     return (total + sum(places.values())) % every == 0
 
 

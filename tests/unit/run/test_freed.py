@@ -28,8 +28,8 @@ SMALL = "tallystick.opening.", "tallystick.numerics.types."
 @contextmanager
 def no_garbage() -> Iterator[None]:
     """Within the block no object of the package may end as a part of a cycle."""
-    gc.collect()
     gc.disable()
+    gc.freeze()  # what is there: the search after the block is of new objects alone
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         yield
@@ -41,6 +41,7 @@ def no_garbage() -> Iterator[None]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        gc.unfreeze()
         gc.enable()
 
 
