@@ -82,8 +82,8 @@ EXAMPLES = 50
 def in_sample(item: pytest.Function, every: int) -> bool:
     """Whether a case is one of every `every`: the places of its parameters add up to a multiple of
     it, or of the number of values of the second longest one, if that is less. So of several
-    parameters each value is taken, together with some of the others'. A list of more than EXAMPLES
-    values is one of examples: of it only one of every `every` is taken.
+    parameters each value is taken, together with some of the others'. A parameter
+    with more than EXAMPLES values is a list of examples: only one in `every` is taken.
 
     Names that one mark gives together are one parameter. pytest itself numbers the cases of all
     marks in one row (`callspec.indices`): by that, three names would be three times the same

@@ -156,5 +156,6 @@ def copied(run: Callable[[Path], Path], name: str, tmp_path: Path) -> Path:
     """A copy, in `tmp_path / "a"`, of a trace that a session makes once, under a name."""
     kept = tmp_path.parent / f"trace-{name}"
     if not kept.exists():
-        run(kept)
+        made = run(tmp_path / "unfinished")
+        made.rename(kept)  # a run that fails leaves nothing for the next test
     return Path(shutil.copytree(kept, tmp_path / "a"))

@@ -95,10 +95,10 @@ def check_environment() -> None:
     check_isa()
     if _COMPILED != _NEAREST:
         raise EnvironmentRefusedError(
-            "Python has compiled this package while its thread rounded otherwise than to the "
-            "nearest, so numbers in the package are wrong.",
-            "Remove the package's __pycache__ directories, and import it before anything changes "
-            "the rounding mode.",
+            "Python compiled this package in a thread that did not round to nearest, so its "
+            "numbers are wrong.",
+            "Delete the package's __pycache__ directories. Then import the package before anything "
+            "changes the rounding mode.",
         )
     if not environment_holds():
         raise EnvironmentRefusedError(

@@ -58,7 +58,7 @@ class SubmittedRequest:
         self.cancelled = True
 
     def end(self, answer: GeneratedAnswer) -> None:
-        """The engine's: the answer is there, and nobody is told of more tokens."""
+        """Called by the engine when the answer is there. Nobody is told of more tokens."""
         self.answer = answer
         self.listener = None  # it often holds this object, and the engine too
 

@@ -157,7 +157,7 @@ class CheckpointWriter:
         )
         if self._thread is None:
             thread = Thread(target=self._work, name="tallystick-checkpoints", daemon=True)
-            thread.start()  # or nothing is under way that nobody would end
+            thread.start()  # if it fails, nothing may be under way: nobody would end it
             self._thread = thread
         self._open = made
         self._filing = made if file is not None else self._filing

@@ -265,7 +265,7 @@ class Engine:
 
 
 def nothing() -> None:
-    """What is called before a write that nobody waits for."""
+    """Before a write: nobody has to be told of it."""
 
 
 def _unheard(text: str) -> None:

@@ -302,9 +302,8 @@ class TrainingLoop:
                 with suppress(Exception):
                     self._drain()
         finally:
-            self.engine.before_write = (
-                nothing  # else the loop and its engine would hold one another
-            )
+            # The loop holds its engine. If the engine held the loop too, that would be a cycle.
+            self.engine.before_write = nothing
             self.checkpoints.close()
             if self.metrics is not None:
                 self.metrics.close()
