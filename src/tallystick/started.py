@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -28,7 +29,8 @@ def command_of(module: str, *arguments: str) -> list[str]:
 
 
 class Child:
-    """An interpreter that executes `module` with `arguments`, in `environment` or ours.
+    """An interpreter that executes `module` with `arguments`, in `environment` or ours. It has the
+    OPENBLAS_THREAD_TIMEOUT of the command line (cli/__init__.py) where none is set.
 
     Its standard input is ours to write. The module ends when that closes, so a child does not
     outlive us, however we end. With `answering` we read its standard output, and keep the last
@@ -44,6 +46,7 @@ class Child:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         pipe = subprocess.PIPE if answering else None
+        environment = {"OPENBLAS_THREAD_TIMEOUT": "4", **(environment or os.environ)}
         self._process = subprocess.Popen(
             command_of(module, *arguments),
             stdin=subprocess.PIPE, stdout=pipe, stderr=pipe, env=environment,

@@ -74,3 +74,18 @@ def test_a_child_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert child.end(grace) == -signal.SIGKILL
         assert grace <= time.monotonic() - began < 60
         child.output.close()
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_threads_of_blas_do_not_spin_in_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    """Nothing in a program that imports the library has said so before, as the command line has."""
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given)
+    source = "import os\nprint(os.environ['OPENBLAS_THREAD_TIMEOUT'], flush=True)\n"
+    child = of_source(tmp_path, monkeypatch, source)
+    assert child.output.readline().decode().strip() == (given or "4")
+    assert child.end(60) == 0
+    child.output.close()

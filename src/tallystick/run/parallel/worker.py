@@ -16,9 +16,6 @@ import threading
 import time
 from typing import Any
 
-# As the command line does, before numpy is loaded (tallystick/cli/__init__.py).
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-
 # Seconds between two words about progress.
 _OFTEN = 0.2
 
