@@ -82,7 +82,7 @@ def test_from_a_key_to_a_checked_chat(stage: Path, ts: Run, tmp_path: Path) -> N
     """In an interpreter of its own, as its operator starts it."""
     add(stage, "alice", ts)
     with server(stage, forked=False) as served:
-        words = ("--key", stage / "alice.key", "--max-tokens", 20)
+        words = ("--key", stage / "alice.key", "--max-tokens", 20, "--temperature", 0)
         said = as_json(
             ts("chat", "--json", served.url, "--message", "abc", *words, "-o", tmp_path / "answer",
                "--model", stage / "model", "--trust", stage / "key.pem.pub")
