@@ -94,9 +94,10 @@ lock: $(VENV)/.python
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 # Two workers, a file to each in turn, in the order of their names. JOBS=0 runs everything in one process.
-# Tests start some hundred processes: each would compile the package again without its bytecode.
+# Tests start some hundred processes: each would compile the package again without its bytecode. numpy's threads
+# would spin on the processor that the other worker wants (tallystick/cli/__init__.py).
 JOBS ?= 2
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4 $(BIN)/python -m pytest
 test: setup
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
