@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/nul
 
 DOCS := build/site
 
-.PHONY: setup setup-demo docs claim-tools demo wheel lock test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
+.PHONY: setup setup-demo docs claim-tools demo wheel lock test test-all matrix fuzz lint types stub bench ptx-tools ptx-check ptx-table gpu-emulate \
   gpu-memcheck gpu-racecheck gpu-check fault-check judge-check test-aarch64 exhaustive clean help
 
 help:
@@ -97,7 +97,7 @@ lock: $(VENV)/.python
 # Tests start some hundred processes: each would compile the package again without its bytecode. numpy's threads
 # would spin on the processor that the other worker wants (tallystick/cli/__init__.py).
 JOBS ?= 2
-PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4 $(BIN)/python -m pytest
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=$${OPENBLAS_THREAD_TIMEOUT:-4} $(BIN)/python -m pytest
 test: setup
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
@@ -148,10 +148,12 @@ build/nvcc/.ready: native/tools/device_code/toolkit.txt
 	@touch $@
 
 # The PTX for three architectures, machine code and registers for one; ptx-table assembles for all.
-ptx-check: setup build/nvcc/.ready
+ptx-tools: build/nvcc/.ready
+
+ptx-check: setup ptx-tools
 	PYTHONPATH=native/tools $(BIN)/python -m device_code --toolkit build/nvcc
 
-ptx-table: setup build/nvcc/.ready
+ptx-table: setup ptx-tools
 	PYTHONPATH=native/tools $(BIN)/python -m device_code --toolkit build/nvcc --write
 
 # The device kernels without a GPU: their sources run on the host.

@@ -122,9 +122,9 @@ def preloaded(
         text=True,
         env={
             **os.environ,
-            # Compiled in a foreign mode the package has wrong numbers (devices/environment.py): a
-            # process that begins in the usual one leaves its bytecode for the others.
-            "PYTHONDONTWRITEBYTECODE": "",
+            # Only a process that begins in the usual mode leaves bytecode: compiled in another one
+            # the package has wrong numbers (devices/environment.py).
+            "PYTHONDONTWRITEBYTECODE": "" if mode == "default" else "1",
             "LD_PRELOAD": str(shim_path()),
             "STRANGER_MODE": mode,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),

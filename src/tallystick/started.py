@@ -29,8 +29,9 @@ def command_of(module: str, *arguments: str) -> list[str]:
 
 
 class Child:
-    """An interpreter that executes `module` with `arguments`, in `environment` or ours. It has the
-    OPENBLAS_THREAD_TIMEOUT of the command line (cli/__init__.py) where none is set.
+    """An interpreter that executes `module` with `arguments`, in `environment` or ours.
+    OPENBLAS_THREAD_TIMEOUT is set as the command line sets it (cli/__init__.py), unless it is set
+    already.
 
     Its standard input is ours to write. The module ends when that closes, so a child does not
     outlive us, however we end. With `answering` we read its standard output, and keep the last
@@ -46,10 +47,11 @@ class Child:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         pipe = subprocess.PIPE if answering else None
-        environment = {"OPENBLAS_THREAD_TIMEOUT": "4", **(environment or os.environ)}
+        given = os.environ if environment is None else environment
         self._process = subprocess.Popen(
             command_of(module, *arguments),
-            stdin=subprocess.PIPE, stdout=pipe, stderr=pipe, env=environment,
+            stdin=subprocess.PIPE, stdout=pipe, stderr=pipe,
+            env={"OPENBLAS_THREAD_TIMEOUT": "4", **given},
         )  # fmt: skip
         self.pid = self._process.pid
         self._lines: deque[bytes] = deque(maxlen=_KEPT_LINES)

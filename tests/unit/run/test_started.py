@@ -80,7 +80,7 @@ def test_a_child_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_threads_of_blas_do_not_spin_in_a_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
-    """Nothing in a program that imports the library has said so before, as the command line has."""
+    """A program that only imports the library has not set the variable; the command line has."""
     monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
     if given:
         monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given)

@@ -95,7 +95,7 @@ def last(page: Tab, kind: str) -> list[str]:
 
 
 def test_an_answer_and_what_was_checked(page: Tab, served: Running) -> None:
-    fill(page, tokens=12, temperature=0)  # at 1, one in 30 says nothing at all
+    fill(page, tokens=12, temperature=0)  # at 1, one answer in 30 is empty
     ask(page, "abc")
     page.until(SENT)
     assert last(page, "wrong") == []
