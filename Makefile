@@ -147,9 +147,9 @@ build/nvcc/.ready: native/tools/device_code/toolkit.txt
 	build/nvcc/bin/python -m pip --disable-pip-version-check install -q -r $<
 	@touch $@
 
-# The PTX for three architectures, machine code and registers for one; ptx-table assembles for all.
 ptx-tools: build/nvcc/.ready
 
+# The PTX for three architectures, machine code and registers for one; ptx-table assembles for all.
 ptx-check: setup ptx-tools
 	PYTHONPATH=native/tools $(BIN)/python -m device_code --toolkit build/nvcc
 
